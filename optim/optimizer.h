@@ -1,0 +1,48 @@
+/* Optimizers over spans: one fused pass over parameters, gradients and state.
+ *
+ * Nothing here knows of tensors, shards or ranks: a span is any run of elements that share one learning rate and decay. Elementwise, so
+ * any split of a tensor into spans gives the same bits. The formulas are those of docs/NUMERICS.md. */
+#ifndef SHD_OPTIM_OPTIMIZER_H
+#define SHD_OPTIM_OPTIMIZER_H
+
+#include "runtime/base/exact_sum.h"
+#include "runtime/device/pool.h"
+
+#include <sherd/options.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+/* Fails: CONFIG, naming the field as the job file does ("optimizer.betas[1] is 1.5; it must be in [0, 1)"). */
+sherd_status shd_optimizer_check(const sherd_optimizer *optimizer);
+
+/* State values per trainable element: AdamW 2 (first and second moment), Lion 1, SGD 1 with momentum, else 0. */
+int32_t shd_optimizer_state_count(const sherd_optimizer *optimizer);
+/* "exp_avg", "exp_avg_sq", "momentum": what checkpoints call state `index`. */
+const char *shd_optimizer_state_name(const sherd_optimizer *optimizer, int32_t index);
+
+/* The learning rate of step `step`, from 0; the formulas stand at sherd_schedule. */
+double shd_schedule_lr(const sherd_optimizer *optimizer, int64_t step);
+
+/* Whether weight decay touches a tensor of `dim_count` dimensions. */
+bool shd_optimizer_decays(const sherd_optimizer *optimizer, int32_t dim_count);
+
+/* min(1, clip/(norm + 1e-6)) when clip > 0 and norm > clip, else 1. */
+double shd_clip_scale(double clip, double norm);
+
+typedef struct shd_update {
+    float *parameters;      /* [count], updated */
+    const float *gradients; /* [count] */
+    float *states[2];       /* [count] each, as many as the optimizer has, updated */
+    int64_t count;
+    int64_t step; /* completed updates before this one */
+    double lr;
+    float gradient_scale; /* from clipping; gradients are multiplied by it first */
+    bool decay;
+} shd_update;
+void shd_optimizer_update(const sherd_optimizer *optimizer, shd_pool *pool, const shd_update *update);
+
+/* Adds Σ values² to *sum: per block of 256 elements 16 lanes of double partial sums, folded in lane order, then added exactly, so that neither shards nor threads change the
+ * result. `count`: a multiple of 256. `partials`: work memory for count/256 doubles. */
+void shd_square_sum(shd_pool *pool, const float *values, int64_t count, double *partials, shd_exact_sum *sum);
+
+#endif

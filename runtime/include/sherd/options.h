@@ -1,0 +1,75 @@
+/* The options of a session. Start from SHERD_OPTIONS_INIT; every field has a default, stated beside it. */
+#ifndef SHERD_OPTIONS_H
+#define SHERD_OPTIONS_H
+
+#include <sherd/status.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* How gathered parameters reach a rank. AUTO: SHARED for stages 1 to 3 on one host, COPY otherwise. */
+typedef enum sherd_gather { SHERD_GATHER_AUTO, SHERD_GATHER_SHARED, SHERD_GATHER_COPY } sherd_gather;
+
+typedef enum sherd_optimizer_kind { SHERD_ADAMW, SHERD_SGD, SHERD_LION } sherd_optimizer_kind;
+
+/* Learning rate over steps s = 0, 1, …, with W warm-up steps of N in all:
+ * s < W: lr·(s+1)/W; then constant: lr; linear: lr + (min_lr − lr)·x; cosine: min_lr + ½(lr − min_lr)(1 + cos πx), x = (s−W)/(N−W). */
+typedef enum sherd_schedule { SHERD_CONSTANT, SHERD_LINEAR, SHERD_COSINE } sherd_schedule;
+
+/* Which tensors weight decay touches. MATRICES: those with two dimensions or more. */
+typedef enum sherd_decay { SHERD_DECAY_MATRICES, SHERD_DECAY_ALL, SHERD_DECAY_NONE } sherd_decay;
+
+typedef struct sherd_optimizer {
+    sherd_optimizer_kind kind; /* default ADAMW */
+    sherd_schedule schedule;   /* default CONSTANT */
+    sherd_decay decay;         /* default MATRICES */
+    int32_t warmup_steps;      /* default 0 */
+    int64_t total_steps;       /* where linear and cosine schedules end; default 1 */
+    double lr;                 /* default 1e-3 */
+    double min_lr;             /* default 0 */
+    double beta1, beta2;       /* AdamW and Lion; default 0.9, 0.95 */
+    double eps;                /* AdamW; default 1e-8 */
+    double momentum;           /* SGD; default 0 */
+    double weight_decay;       /* default 0 */
+} sherd_optimizer;
+
+typedef struct sherd_options {
+    size_t size;        /* sizeof(sherd_options), set by SHERD_OPTIONS_INIT */
+    int32_t rank;       /* default 0 */
+    int32_t world_size; /* default 1 */
+    const char
+        *rendezvous;     /* the name under which the ranks of this host meet; needed from two ranks on; default NULL */
+    int32_t stage;       /* ZeRO stage 0 to 3; default 3 */
+    sherd_gather gather; /* default AUTO */
+    int32_t prefetch;    /* units gathered ahead of the one computing, at stage 3; default 1 */
+    int32_t micro_steps; /* micro-batches each rank runs in a step (gradient accumulation); default 1 */
+    int32_t eval_micro_steps; /* forward-only micro-batches each rank runs in an evaluation; default 0: no evaluation */
+    double clip;              /* bound on the global gradient norm; default 0: none */
+    sherd_optimizer optimizer;
+    int32_t threads;        /* compute threads of this rank; default 1 */
+    double timeout_s;       /* how long a collective may wait for a rank; default 600 */
+    double start_timeout_s; /* the same for the first meeting; default 300 */
+} sherd_options;
+
+#define SHERD_OPTIMIZER_INIT                                                                                           \
+    { .kind = SHERD_ADAMW, .total_steps = 1, .lr = 1e-3, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8 }
+#define SHERD_OPTIONS_INIT                                                                                             \
+    {                                                                                                                  \
+        .size = sizeof(sherd_options), .world_size = 1, .stage = 3, .prefetch = 1, .micro_steps = 1,                   \
+        .optimizer = SHERD_OPTIMIZER_INIT, .threads = 1, .timeout_s = 600, .start_timeout_s = 300                      \
+    }
+
+/* Sets rank, world_size and rendezvous from torchrun's variables (RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE,
+ * MASTER_ADDR, MASTER_PORT; TORCHELASTIC_RUN_ID and TORCHELASTIC_RESTART_COUNT tell jobs and attempts apart). Without
+ * RANK and WORLD_SIZE it leaves them alone: one rank. This is the only place where the library reads the environment.
+ * Owns: `rendezvous` points to storage of the calling thread, valid until its next call; a session copies it.
+ * Fails: CONFIG when the set is incomplete or a value is no number in range. */
+SHERD_API sherd_status sherd_options_from_env(sherd_options *options);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,126 @@
+/* A session: one rank's part of a sharded training run.
+ *
+ * A step is a fixed sequence: step_begin, then micro_steps times (forward of units 0 … U-1, backward of units U-1 … 0),
+ * then step. The brackets advance the session's step program: what lies between a begin and its end may read the
+ * parameters of that unit (and of the units it shares), nothing else is guaranteed to be there.
+ * Threads: a session belongs to one thread at a time; different sessions are independent. */
+#ifndef SHERD_SESSION_H
+#define SHERD_SESSION_H
+
+#include <sherd/model.h>
+#include <sherd/options.h>
+#include <sherd/status.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct sherd_session sherd_session;
+
+/* What a bracket lends. Borrowed until the bracket's end. */
+typedef struct sherd_view {
+    int32_t unit;
+    int32_t micro_step;      /* 0 … micro_steps-1 */
+    bool training;           /* false inside an evaluation */
+    float loss_scale;        /* 1 ÷ counted targets of the global batch; valid in backward brackets, else 0 */
+    void *const *parameters; /* by tensor index, fp32, row-major; NULL where this unit may not read */
+    float *const
+        *gradients; /* by tensor index; NULL outside backward, for frozen tensors, and where this unit may not write.
+                                * A gradient's first writer in a micro-batch must write every element: it holds garbage before. */
+    void *const *activations; /* by unit index, each 64-byte aligned; NULL where a unit asked for none */
+    void *scratch;            /* sherd_model.scratch_bytes, 64-byte aligned; NULL when 0 */
+    void *logits;             /* sherd_model.logits_bytes, likewise */
+} sherd_view;
+
+/* What a step did; the same on every rank but for the times, which are this rank's. */
+typedef struct sherd_step_result {
+    int64_t step;         /* the step just done, from 0 */
+    double loss;          /* exact sum of what was added, rounded once, ÷ target_count */
+    double grad_norm;     /* 2-norm of the mean gradient over all trainable elements, before clipping */
+    double lr;            /* the learning rate used */
+    int64_t target_count; /* counted targets of the global batch */
+    double compute_ms, exposed_comm_ms, optimizer_ms;
+    int64_t peak_bytes; /* largest over the ranks: bytes held in the plan's arenas */
+} sherd_step_result;
+
+typedef struct sherd_evaluation {
+    double loss;          /* 0 when target_count is 0 */
+    int64_t target_count; /* over all ranks */
+} sherd_evaluation;
+
+/* Plans, compiles and verifies the step program, meets the other ranks, and allocates everything a step needs.
+ * Collective: every rank of the job must call it with the same options (but rank) and the same model.
+ * Parameters are undefined until sherd_session_fill or sherd_session_load.
+ * Owns: borrows `options` and `model` during the call. The caller destroys *out.
+ * Fails: ARGUMENT, CONFIG (an option's value, named), MEMORY, MISMATCH (ranks with other plans, named), TIMEOUT. */
+SHERD_API sherd_status sherd_session_create(const sherd_options *options, const sherd_model *model,
+                                            sherd_session **out);
+
+/* Ends the session; accepts NULL. Peers that still wait for this rank fail instead of hanging. */
+SHERD_API void sherd_session_destroy(sherd_session *session);
+
+/* Fills `values` with elements [first, first + count) of tensor `tensor` (index as described, row-major order). */
+typedef sherd_status (*sherd_fill_fn)(void *user, int32_t tensor, int64_t first, int64_t count, float *values);
+
+/* Sets every parameter: calls `fill` for each slice that this rank stores, and only for those. Collective. Optimizer state starts at zero. */
+SHERD_API sherd_status sherd_session_fill(sherd_session *session, sherd_fill_fn fill, void *user);
+
+/* Opens a step. `target_count`: counted targets in this rank's micro-batches of the step; their sum over the ranks
+ * divides the loss. A trainer whose loss is a mean over samples passes its number of samples. Fails: STATE, COMM and worse. */
+SHERD_API sherd_status sherd_step_begin(sherd_session *session, int64_t target_count);
+
+/* Brackets of one unit; units must come in the order stated above. Fails: STATE (what was expected is named), COMM and worse. */
+SHERD_API sherd_status sherd_forward_begin(sherd_session *session, int32_t unit, sherd_view *view);
+SHERD_API sherd_status sherd_forward_end(sherd_session *session, int32_t unit);
+SHERD_API sherd_status sherd_backward_begin(sherd_session *session, int32_t unit, sherd_view *view);
+SHERD_API sherd_status sherd_backward_end(sherd_session *session, int32_t unit);
+
+/* Adds `count` loss terms to the step's (or evaluation's) loss, exactly: no grouping or order of calls changes the sum. */
+SHERD_API sherd_status sherd_add_loss(sherd_session *session, const double *terms, int64_t count);
+
+/* Closes the step: reduces, clips, updates. Collective. `result` may be NULL.
+ * Fails: STATE; NUMERIC when loss or gradient norm is not finite (on all ranks alike; no parameter has changed if clip > 0). */
+SHERD_API sherd_status sherd_step(sherd_session *session, sherd_step_result *result);
+
+/* An evaluation: eval_micro_steps times forward of units 0 … U-1, between begin and end; at step boundaries only. A rank
+ * without data for a micro-step passes through the brackets and computes nothing. `target_count`: this rank's. Collective. */
+SHERD_API sherd_status sherd_evaluate_begin(sherd_session *session);
+SHERD_API sherd_status sherd_evaluate_end(sherd_session *session, int64_t target_count, sherd_evaluation *result);
+
+/* The other style: hand over the mathematics of a unit and let sherd run the program. A callback that fails ends the step. */
+typedef sherd_status (*sherd_unit_fn)(void *user, const sherd_view *view);
+typedef struct sherd_callbacks {
+    size_t size; /* sizeof(sherd_callbacks) */
+    sherd_unit_fn forward, backward;
+    void *user;
+} sherd_callbacks;
+
+/* step_begin, all brackets and step in one call. */
+SHERD_API sherd_status sherd_run_step(sherd_session *session, int64_t target_count, const sherd_callbacks *callbacks,
+                                      sherd_step_result *result);
+
+/* Completed optimizer steps: 0 at the start, the checkpoint's after a load. */
+SHERD_API int64_t sherd_session_step_count(const sherd_session *session);
+
+/* Writes a checkpoint `step-%08d` (completed steps) into `dir`, complete or not at all. Collective; at step boundaries.
+ * `note`: a JSON object stored in the manifest (a trainer's own state), or NULL. Fails: IO, DATA, on all ranks alike. */
+SHERD_API sherd_status sherd_session_save(sherd_session *session, const char *dir, const char *note);
+
+/* Restores parameters, optimizer state and step count from `dir`: a checkpoint, or a folder of them (the newest complete one).
+ * Collective. On success *note is the stored object, to be released with sherd_note_free; NULL `note` is allowed.
+ * Fails: DATA when there is none, it is damaged, or it does not fit the model and layout (both named), on all ranks alike. */
+SHERD_API sherd_status sherd_session_load(sherd_session *session, const char *dir, char **note);
+SHERD_API void sherd_note_free(char *note);
+
+/* What has been sent so far by this rank. */
+typedef struct sherd_traffic {
+    int64_t gather_count, gather_gradient_count, reduce_count, exchange_count;
+    int64_t logical_bytes; /* what a copying backend would move */
+    int64_t moved_bytes;   /* what was moved */
+} sherd_traffic;
+SHERD_API void sherd_session_traffic(const sherd_session *session, sherd_traffic *out);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

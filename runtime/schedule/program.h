@@ -1,0 +1,134 @@
+/* The step program: the flat list of instructions that one rank executes for a step or an evaluation.
+ *
+ * Three queues run instructions in the order of the list: COMPUTE, GATHER and REDUCE. Across queues of a rank only `waits` order
+ * instructions; across ranks only counters do: monotonic, one per (rank, unit, kind), raised by `signals` when an
+ * instruction is done and awaited on all ranks by `awaits` before one starts. COUNT and VERDICT also order: each ends after every
+ * rank has begun it. Nothing else may be relied on: the verifier checks that this suffices, see verify.h.
+ *
+ *   counter     raised by rank r when                                       awaited by
+ *   UPDATED     its UPDATE u is done                                        GATHER u
+ *   PUBLISHED   its gradient of u is complete (last writer of a micro-batch) REDUCE u
+ *   CONSUMED    its REDUCE u has read all peers' gradients                  the next writer of that memory; GATHER_GRADIENT u
+ *   READ_DONE   its last read of peers' (or shared) memory of u in a step   UPDATE u; at stage 0 the next step's first REDUCE u
+ */
+#ifndef SHD_SCHEDULE_PROGRAM_H
+#define SHD_SCHEDULE_PROGRAM_H
+
+#include "shard/plan.h"
+
+#include <sherd/status.h>
+#include <stdint.h>
+#include <stdio.h>
+
+/* X(NAME, text) */
+#define SHD_OP_MAP(X)                                                                                                  \
+    X(COUNT, "COUNT")       /* REDUCE queue: sums the target counts of all ranks */                                    \
+    X(GATHER, "GATHER")     /* GATHER queue: makes unit u readable in full */                                          \
+    X(WAIT, "WAIT")         /* COMPUTE queue: orders what follows after `waits` */                                     \
+    X(FORWARD, "FORWARD")   /* COMPUTE: the model's forward of u */                                                    \
+    X(BACKWARD, "BACKWARD") /* COMPUTE: the model's backward of u */                                                   \
+    X(RELEASE, "RELEASE")   /* COMPUTE: gathered parameters of u may be overwritten */                                 \
+    X(REDUCE, "REDUCE")     /* REDUCE: adds all ranks' gradients of u, in rank order, to the owner's accumulator */    \
+    X(NORM, "NORM")         /* COMPUTE: adds the squares of the own shard of u's reduced gradient */                   \
+    X(GATHER_GRADIENT, "GATHER_GRADIENT") /* GATHER: stage 0, the reduced gradient of u in full */                     \
+    X(VERDICT, "VERDICT")                 /* COMPUTE: loss, norm, finiteness, times: one exchange over all ranks */    \
+    X(UPDATE, "UPDATE")                   /* COMPUTE: the optimizer on what this rank updates of u */
+typedef enum shd_op {
+#define SHD_OP_ENUM(name, text) SHD_OP_##name,
+    SHD_OP_MAP(SHD_OP_ENUM)
+#undef SHD_OP_ENUM
+        SHD_OPS
+} shd_op;
+const char *shd_op_text(shd_op op);
+
+typedef enum shd_queue_id { SHD_QUEUE_COMPUTE, SHD_QUEUE_GATHER, SHD_QUEUE_REDUCE, SHD_QUEUES } shd_queue_id;
+const char *shd_queue_text(shd_queue_id queue);
+
+typedef enum shd_counter {
+    SHD_COUNTER_UPDATED,
+    SHD_COUNTER_PUBLISHED,
+    SHD_COUNTER_CONSUMED,
+    SHD_COUNTER_READ_DONE,
+    SHD_COUNTERS
+} shd_counter;
+const char *shd_counter_text(shd_counter counter);
+
+/* Raises this rank's counter (kind, unit) by one. */
+typedef struct shd_signal {
+    shd_counter counter;
+    int32_t unit_index;
+} shd_signal;
+
+/* Holds until the counter of every rank has reached base + target, base being what it was when the program began.
+ * target ≤ 0 speaks of earlier runs of the program. */
+typedef struct shd_await {
+    shd_counter counter;
+    int32_t unit_index;
+    int32_t target;
+} shd_await;
+
+typedef enum shd_access_mode {
+    SHD_ACCESS_READ,
+    SHD_ACCESS_WRITE,
+    SHD_ACCESS_ACQUIRE, /* makes memory that others wrote readable to this rank (a gather without a copy) */
+    SHD_ACCESS_DROP     /* ends this rank's reading: contents are gone for it */
+} shd_access_mode;
+
+/* Bytes of a buffer that an instruction touches. */
+typedef struct shd_access {
+    shd_access_mode mode;
+    int32_t buffer_index; /* in plan->buffers */
+    bool of_all_ranks;    /* EXPORTED buffers: the same range of every rank's buffer, not only of the own one */
+    int64_t first_byte, byte_count; /* from the buffer's start */
+} shd_access;
+
+/* Runs [first, first + count) into the program's tables of waits, awaits, signals and accesses. */
+typedef struct shd_run {
+    int32_t first, count;
+} shd_run;
+
+typedef struct shd_instruction {
+    shd_op op;
+    shd_queue_id queue;
+    int32_t unit_index; /* -1: none */
+    int32_t micro_step; /* -1: outside micro-steps */
+    int32_t residency;  /* GATHER, RELEASE, FORWARD, BACKWARD: see program.c; -1: none */
+    bool first_reduce;  /* REDUCE: sets the accumulator instead of adding to it */
+    int64_t bytes;      /* collectives: logical bytes received by this rank, 0 for others */
+    shd_run waits;      /* indices of earlier instructions of other queues that must be done */
+    shd_run awaits, signals, accesses;
+} shd_instruction;
+
+typedef enum shd_program_kind { SHD_PROGRAM_TRAIN, SHD_PROGRAM_EVALUATE, SHD_PROGRAM_PROLOGUE } shd_program_kind;
+
+typedef struct shd_program {
+    shd_program_kind kind;
+    int32_t micro_steps;
+    bool clip;
+    int32_t instruction_count, wait_count, await_count, signal_count, access_count;
+    shd_instruction *instructions;
+    int32_t *waits;
+    shd_await *awaits;
+    shd_signal *signals;
+    shd_access *accesses;
+    int32_t *raised; /* [SHD_COUNTERS][unit_count]: how often one run raises each counter of this rank */
+} shd_program;
+
+/* Compiles plan + policy into the program of plan->policy.rank. The same call on every rank gives programs that fit together.
+ *
+ * TRAIN: `micro_steps` ≥ 1. With `clip`, or when clip is false too, NORM and VERDICT come; with clip UPDATE follows VERDICT, without it
+ * UPDATE u follows the last NORM u inside backward as soon as nobody reads u's parameters any more.
+ * EVALUATE: forward only, then VERDICT. PROLOGUE: run once after fill or load; at stages 1 and 2 with copy it gathers every unit (frozen groups
+ * included) so that a step begins with all parameters in place; empty of gathers elsewhere.
+ * Fails: ARGUMENT, MEMORY. Destroy *out with shd_program_destroy. */
+sherd_status shd_program_compile(const shd_plan *plan, shd_program_kind kind, int32_t micro_steps, bool clip,
+                                 shd_program **out);
+void shd_program_destroy(shd_program *program);
+
+/* One line per instruction: index, queue, op, unit, micro-step, bytes, waits, awaits, signals. */
+void shd_program_print(const shd_program *program, const shd_plan *plan, FILE *out);
+
+/* A 64-bit hash of the instructions; the same on every rank of a job. */
+uint64_t shd_program_hash(const shd_program *program);
+
+#endif

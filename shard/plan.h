@@ -1,0 +1,170 @@
+/* The plan: what lives where on one rank, for how long, and how many bytes it takes. Pure: no memory is touched here.
+ *
+ * Every unit's tensors lie in at most two flat groups, trainable and frozen. Inside a group each tensor starts at a multiple of
+ * 16 elements; a group is cut into world_size equal shards, each a whole number of 256-element blocks counted from the
+ * group's start, so that block borders never depend on the number of ranks. Rank r's shard is [r·shard_count, (r+1)·shard_count).
+ * Padding (inside, and at the tail) holds zero in parameters, gradients and state; it is never counted in norms and never saved.
+ *
+ * Time inside one micro-step is counted in events: event e in [0, U) is the forward of unit e, event U + i the backward of unit
+ * U-1-i. An evaluation has the first U events only.
+ *
+ * All ranks' plans differ only in `rank`; offsets of exported and host buffers are the same on every rank. */
+#ifndef SHD_SHARD_PLAN_H
+#define SHD_SHARD_PLAN_H
+
+#include <sherd/model.h>
+#include <sherd/options.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+enum { SHD_BLOCK_COUNT = 256, SHD_ALIGN_COUNT = 16, SHD_ALIGN_BYTES = 64, SHD_MAX_STATES = 2 };
+
+/* What the plan is made for. */
+typedef struct shd_policy {
+    int32_t rank, world_size;
+    int32_t stage;       /* 0 … 3 */
+    bool gather_shared;  /* gathered parameters live once per host (never at stage 0, never with one rank) */
+    int32_t prefetch;    /* ≥ 0; stage 3 only */
+    int32_t state_count; /* optimizer state values per trainable element: 0 … SHD_MAX_STATES */
+    int32_t
+        gradient_slots; /* events between a gradient's last write and the reuse of its memory; 3 hides waiting, 1 with one rank */
+} shd_policy;
+
+/* Where a buffer lives. */
+typedef enum shd_place {
+    SHD_PLACE_PRIVATE,  /* this rank's, nobody else sees it */
+    SHD_PLACE_EXPORTED, /* this rank's, at the same offset on every rank; the others may read it */
+    SHD_PLACE_HOST,     /* one for all ranks of the host, written by shards; each rank is charged its shard */
+    SHD_PLACES
+} shd_place;
+
+#define SHD_CATEGORY_MAP(X)                                                                                            \
+    X(PARAMETERS, "parameters")                                                                                        \
+    X(MASTER, "master")                                                                                                \
+    X(GRADIENTS, "gradients")                                                                                          \
+    X(OPTIMIZER, "optimizer")                                                                                          \
+    X(GATHER_BUFFERS, "gather_buffers")                                                                                \
+    X(REDUCE_BUFFERS, "reduce_buffers")                                                                                \
+    X(ACTIVATIONS, "activations")                                                                                      \
+    X(LOGITS, "logits")
+typedef enum shd_category {
+#define SHD_CATEGORY_ENUM(name, text) SHD_CATEGORY_##name,
+    SHD_CATEGORY_MAP(SHD_CATEGORY_ENUM)
+#undef SHD_CATEGORY_ENUM
+        SHD_CATEGORIES
+} shd_category;
+const char *shd_category_text(shd_category category);
+
+/* What a buffer is for. */
+typedef enum shd_buffer_kind {
+    SHD_BUFFER_PARAMETERS,    /* a group in full, persistent (stages 0 to 2; HOST at 1 to 3 when gather is shared) */
+    SHD_BUFFER_SHARD,         /* a group's own shard (stage 3, copy) */
+    SHD_BUFFER_GATHER_SLOT,   /* holds gathered units in turn (stage 3, copy) */
+    SHD_BUFFER_GRADIENT_SLOT, /* holds units' micro-batch gradients in turn */
+    SHD_BUFFER_ACCUMULATOR,   /* a group's reduced gradient: own shard, at stage 0 the group in full */
+    SHD_BUFFER_STATE,         /* one optimizer state of a group: own shard, at stage 0 in full */
+    SHD_BUFFER_ACTIVATIONS,   /* one unit's */
+    SHD_BUFFER_SCRATCH,
+    SHD_BUFFER_LOGITS
+} shd_buffer_kind;
+const char *shd_buffer_kind_text(shd_buffer_kind kind);
+
+/* A piece of memory that is allocated once. */
+typedef struct shd_buffer {
+    shd_buffer_kind kind;
+    shd_category category;
+    shd_place place;
+    int32_t owner_index;   /* the group it belongs to; the unit of activations; a slot's number; else -1 */
+    int32_t state_index;   /* of a STATE buffer, else -1 */
+    int64_t offset_bytes;  /* in its arena (one arena per place), a multiple of SHD_ALIGN_BYTES */
+    int64_t bytes;         /* in full, a multiple of SHD_ALIGN_BYTES */
+    int64_t charged_bytes; /* what this rank pays: `bytes`, for HOST its shard */
+    bool transient;        /* holds one tenant after another within a step */
+} shd_buffer;
+
+/* One flat group. Counts are elements (fp32). Buffer indices are -1 where there is none. */
+typedef struct shd_group {
+    int32_t unit_index;
+    bool trainable;
+    int64_t used_count;        /* up to the end of the last tensor, inner padding included */
+    int64_t shard_count;       /* per rank, a multiple of SHD_BLOCK_COUNT; 0 only for a group of zero-element tensors */
+    int64_t padded_count;      /* shard_count × world_size */
+    int32_t parameters_buffer; /* PARAMETERS; -1 at stage 3 with copy (then see the unit's gather slot) */
+    int32_t shard_buffer;      /* SHARD; -1 elsewhere: the own shard lies inside parameters_buffer */
+    int32_t accumulator_buffer;
+    int32_t state_buffers[SHD_MAX_STATES];
+} shd_group;
+
+/* Where a tensor lies. Zero-element tensors have a place too. */
+typedef struct shd_tensor_place {
+    int32_t unit_index, group_index;
+    int64_t offset_count; /* from the group's start */
+    int64_t element_count;
+} shd_tensor_place;
+
+/* A unit's stay in gathered form or of its gradient, in events of one micro-step. */
+typedef struct shd_residency {
+    int32_t unit_index;
+    int32_t slot_buffer; /* GATHER_SLOT or GRADIENT_SLOT; -1 for gathers that need none (shared) */
+    int32_t issue_event; /* GATHER is issued before this event; for gradients = first_event */
+    int32_t first_event; /* first reader (first writer, for gradients) */
+    int32_t last_event;  /* last reader: RELEASE follows (last writer: REDUCE follows) */
+} shd_residency;
+
+/* A unit's part. A group index is -1 where the unit has no such tensors. Within a slot the trainable group lies first. */
+typedef struct shd_unit_plan {
+    int32_t trainable_group, frozen_group;
+    int32_t first_tensor, tensor_count;
+    const int32_t *shares;
+    int32_t share_count;
+    int32_t activation_buffer; /* -1: none */
+    int64_t gathered_bytes;    /* both groups in full */
+    int64_t gradient_bytes;    /* the trainable group in full; 0: nothing to reduce */
+} shd_unit_plan;
+
+typedef struct shd_plan {
+    shd_policy policy;
+    int32_t unit_count, tensor_count, group_count, buffer_count;
+    char **unit_names, **tensor_names;
+    sherd_tensor *tensors; /* as described, names owned by the plan */
+    shd_unit_plan *units;
+    shd_group *groups;
+    shd_tensor_place *places;
+    shd_buffer *buffers;
+    int32_t *shares;        /* backs shd_unit_plan.shares */
+    shd_residency *gathers; /* stage 3: in order of issue_event, then first_event; else none */
+    int32_t gather_count;
+    shd_residency *gradients; /* every stage: units with something to reduce, in order of last_event */
+    int32_t gradient_count;
+    int32_t scratch_buffer, logits_buffer;  /* -1: none */
+    int64_t arena_bytes[SHD_PLACES];        /* sizes to allocate; HOST: the whole of it */
+    int64_t category_bytes[SHD_CATEGORIES]; /* charged to this rank */
+    int64_t allocated_bytes;                /* their sum */
+    int64_t parameter_count;                /* elements of all tensors, each once, padding not counted */
+    int64_t trainable_count;
+    int64_t
+        model_state_bytes; /* the papers' accounting for the stage: parameters, gradients, optimizer state; see plan.c */
+} shd_plan;
+
+/* Makes the plan. Owns: copies what it needs of `model`; destroy *out with shd_plan_destroy.
+ * Fails: ARGUMENT (a description that makes no sense: the tensor or unit is named), CONFIG (a policy value), MEMORY. */
+sherd_status shd_plan_create(const sherd_model *model, const shd_policy *policy, shd_plan **out);
+/* Accepts NULL. */
+void shd_plan_destroy(shd_plan *plan);
+
+/* Assigns memory to tenants that come and go: tenant i occupies [first[i], last[i]] (events, inclusive) and needs bytes[i].
+ * slot_of[i] gets a slot number from 0; no two tenants of a slot overlap; slot_bytes[s] the largest tenant of s. Among the free
+ * slots it takes the one that must grow least, then the one free longest. Tenants come sorted by `first`. Returns the number of slots
+ * (≤ count). The arrays have room for `count` entries. */
+int32_t shd_assign_slots(int32_t count, const int32_t *first, const int32_t *last, const int64_t *bytes,
+                         int32_t *slot_of, int64_t *slot_bytes);
+
+/* The part of tensor `tensor` that lies in elements [first, first + count) of its group: true with the tensor's own element range in
+ * *tensor_first, *tensor_count when it is not empty. */
+bool shd_plan_intersect(const shd_plan *plan, int32_t tensor, int64_t first, int64_t count, int64_t *tensor_first,
+                        int64_t *tensor_count);
+
+/* A 64-bit hash of everything in the plan that must be the same on all ranks (so not of `rank`). */
+uint64_t shd_plan_hash(const shd_plan *plan);
+
+#endif
