@@ -1,0 +1,133 @@
+#!/usr/bin/env python3
+"""Run the reference cases through `sherd train` and compare step by step.
+
+usage: reference_runs.py --sherd build/sherd [--cases DIR] [--only A,B] [--precision fp32|bf16] [--set KEY=VALUE]...
+                         [--quick] [--bitwise]
+
+For every case: ranks x stage x micro-batch, each in a fresh folder.  Checks loss, grad_norm and lr of every step and the
+final norm of every parameter (from `sherd checkpoint export` to safetensors) against expected.json.  With --bitwise also
+that loss, grad_norm and the exported file are the same bits for every number of ranks and stage
+at one micro-batch size.  CASES DIR defaults to data/golden beside this file; its README.md states what is computed.  Exit 0 when all hold; the last line counts them.  Standard library only.
+"""
+import argparse, hashlib, json, math, os, struct, subprocess, sys, tempfile
+
+FORMATS = {"llmc": "llmc", "u16": "u16", "u32": "u32"}
+
+
+def job(case, folder, stage, micro, precision, extra):
+    m, d, t = case["model"], case["data"], case["train"]
+    L = [f"name: {case['name']}", "model:", f"  family: {m['family']}", f"  vocab_size: {m['vocab']}", f"  context: {m['context']}",
+         f"  d_model: {m['d_model']}", f"  n_layer: {m['n_layer']}", f"  n_head: {m['n_head']}",
+         f"  tied_embeddings: {str(m['tied']).lower()}", f"  init: {folder}/init.safetensors"]
+    if m["family"] == "llama":
+        L += [f"  n_kv_head: {m['n_kv_head']}", f"  d_ff: {m['d_ff']}", f"  rope_theta: {m['rope_theta']}"]
+    if case.get("frozen"):
+        L += ["  frozen: " + json.dumps(case["frozen"])]
+    L += ["data:", f"  train: {folder}/tokens.bin", f"  format: {FORMATS[d['format']]}", "  shuffle: false"]
+    if d.get("ignored_fraction"):
+        L += [f"  ignored_token: {d['ignored_token']}"]
+    L += ["train:", f"  steps: {t['steps']}", f"  global_batch: {t['global_batch']}", f"  micro_batch: {micro}",
+          f"  precision: {precision}", f"  clip: {float(t['clip'])}"]
+    L += ["optimizer:", f"  name: {t['optimizer']}", f"  lr: {t['lr']}", f"  min_lr: {t['min_lr']}", f"  schedule: {t['schedule']}",
+          f"  warmup_steps: {t['warmup_steps']}", f"  weight_decay: {t['weight_decay']}"]
+    if "betas" in t:
+        L += [f"  betas: {json.dumps(t['betas'])}"] + ([f"  eps: {t['eps']}"] if t.get("eps") else [])
+    if "momentum" in t:
+        L += [f"  momentum: {t['momentum']}"]
+    L += ["shard:", f"  stage: {stage}"] + extra
+    L += ["checkpoint:", "  dir: ckpt", f"  every: {t['steps']}", "log:", "  dir: log", "  every: 1"]
+    return "\n".join(L) + "\n"
+
+
+def read_safetensors(path):
+    with open(path, "rb") as f:
+        n = struct.unpack("<Q", f.read(8))[0]
+        head = json.loads(f.read(n))
+        data = f.read()
+    out = {}
+    for k, v in head.items():
+        if k == "__metadata__":
+            continue
+        assert v["dtype"] == "F32", f"{k} exported as {v['dtype']}"
+        a, b = v["data_offsets"]
+        out[k] = struct.unpack(f"<{(b - a) // 4}f", data[a:b])
+    return out, hashlib.sha256(data).hexdigest()
+
+
+def run(args, case, folder, ranks, stage, micro, precision, extra=(), label=""):
+    exp = json.load(open(f"{folder}/expected.json"))["f64"]
+    where = tempfile.mkdtemp(prefix="sherd-ref-")
+    open(f"{where}/job.yaml", "w").write(job(case, folder, stage, micro, precision, list(extra)))
+    sets = [x for kv in args.set for x in ("--set", kv)]
+    p = subprocess.run([args.sherd, "train", f"{where}/job.yaml", "-n", str(ranks)] + sets, capture_output=True, text=True, timeout=args.timeout)
+    name = f"{case['name']} {precision} ranks={ranks} stage={stage} micro={micro}{label}"
+    if p.returncode:
+        return name, f"exit {p.returncode}: {p.stderr.strip().splitlines()[-1:] or p.stdout.strip().splitlines()[-1:]}", None
+    rows = [json.loads(x) for x in open(f"{where}/log/metrics.jsonl")]
+    if [r["step"] for r in rows] != list(range(len(exp["loss"]))):
+        return name, f"metrics has steps {[r['step'] for r in rows][:3]}… ({len(rows)}), expected 0…{len(exp['loss']) - 1}", None
+    dl, dg = (2e-5, 1e-4) if precision == "fp32" else (0.03, 0.08)
+    if case["train"]["optimizer"] == "lion":                 # sign() flips on rounding: looser, as float32 itself differs from float64
+        dl, dg = dl * 10, dg * 10
+    for s, r in enumerate(rows):
+        if not abs(r["loss"] - exp["loss"][s]) <= dl:
+            return name, f"step {s}: loss {r['loss']!r}, expected {exp['loss'][s]!r}", None
+        if not abs(r["grad_norm"] - exp["grad_norm"][s]) <= dg * exp["grad_norm"][s]:
+            return name, f"step {s}: grad_norm {r['grad_norm']!r}, expected {exp['grad_norm'][s]!r}", None
+        if not math.isclose(r["lr"], exp["lr"][s], rel_tol=1e-6, abs_tol=1e-12):
+            return name, f"step {s}: lr {r['lr']!r}, expected {exp['lr'][s]!r}", None
+    q = subprocess.run([args.sherd, "checkpoint", "export", f"{where}/ckpt", "--to", f"{where}/out.safetensors"],
+                       capture_output=True, text=True, timeout=args.timeout)
+    if q.returncode:
+        return name, f"export: exit {q.returncode}: {q.stderr.strip()[-200:]}", None
+    got, digest = read_safetensors(f"{where}/out.safetensors")
+    if set(got) != set(exp["final"]):
+        return name, f"export names differ: missing {sorted(set(exp['final']) - set(got))[:3]}, extra {sorted(set(got) - set(exp['final']))[:3]}", None
+    if precision == "fp32" and case["train"]["optimizer"] != "lion":
+        for k, v in got.items():
+            l2 = math.sqrt(sum(x * x for x in v))
+            if abs(l2 - exp["final"][k]["l2"]) > 1e-4 * exp["final"][k]["l2"]:
+                return name, f"final {k}: l2 {l2}, expected {exp['final'][k]['l2']}", None
+    bits = (tuple((r["loss"], r["grad_norm"]) for r in rows), digest)
+    return name, None, bits
+
+
+def main():
+    ap = argparse.ArgumentParser()
+    ap.add_argument("--sherd", required=True)
+    ap.add_argument("--cases", default=os.path.join(os.path.dirname(os.path.abspath(__file__)), "data", "golden"))
+    ap.add_argument("--only", type=lambda x: x.split(","))
+    ap.add_argument("--set", action="append", default=[])
+    ap.add_argument("--precision", default="fp32")
+    ap.add_argument("--quick", action="store_true")
+    ap.add_argument("--bitwise", action="store_true")
+    ap.add_argument("--timeout", type=float, default=120)
+    args = ap.parse_args()
+    args.sherd = os.path.abspath(args.sherd)
+    good = bad = 0
+    for n in sorted(os.listdir(args.cases)):
+        folder = os.path.abspath(os.path.join(args.cases, n))
+        if not os.path.exists(f"{folder}/case.json") or (args.only and n not in args.only):
+            continue
+        case = json.load(open(f"{folder}/case.json"))
+        B = case["train"]["global_batch"]
+        grid = [(r, s, m) for r in (1, 2, 3, 4, 6, 8) for s in (0, 1, 2, 3) for m in (1, 2) if B % (r * m) == 0]
+        if args.quick:
+            grid = [(1, 0, 1), (2, 3, 1), (4, 2, 1), (3, 1, 1) if B % 3 == 0 else (8, 1, 1), (2, 2, 2)]
+        grid = [g for g in grid if B % (g[0] * g[2]) == 0]
+        seen = {}
+        for r, s, m in grid:
+            name, why, bits = run(args, case, folder, r, s, m, args.precision)
+            if not why and args.bitwise:
+                first = seen.setdefault(m, (name, bits))
+                if first[1] != bits:
+                    why = f"not the same bits as {first[0]}"
+            good, bad = good + (not why), bad + bool(why)
+            if why:
+                print(f"FAIL {name}: {why}", flush=True)
+    print(f"{good} passed, {bad} failed")
+    return 1 if bad or not good else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
