@@ -5,6 +5,9 @@
  * group's start, so that block borders never depend on the number of ranks. Rank r's shard is [r·shard_count, (r+1)·shard_count).
  * Padding (inside, and at the tail) holds zero in parameters, gradients and state; it is never counted in norms and never saved.
  *
+ * With one rank nothing is gathered: every stage keeps its groups in full in PRIVATE memory, and the residencies of stage 3 need no slot.
+ * Groups without elements have no buffers, units without elements neither residencies nor slots.
+ *
  * Time inside one micro-step is counted in events: event e in [0, U) is the forward of unit e, event U + i the backward of unit
  * U-1-i. An evaluation has the first U events only.
  *
@@ -17,17 +20,26 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum { SHD_BLOCK_COUNT = 256, SHD_ALIGN_COUNT = 16, SHD_ALIGN_BYTES = 64, SHD_MAX_STATES = 2 };
+enum {
+    SHD_BLOCK_COUNT = 256,
+    SHD_ALIGN_COUNT = 16,
+    SHD_ALIGN_BYTES = 64,
+    SHD_ELEMENT_BYTES = 4, /* fp32, everywhere */
+    SHD_MAX_STATES = 2,
+    SHD_MAX_RANKS = 1 << 16,
+    SHD_MAX_UNITS = 1 << 20,
+    SHD_MAX_GRADIENT_SLOTS = 1024
+};
 
 /* What the plan is made for. */
 typedef struct shd_policy {
     int32_t rank, world_size;
-    int32_t stage;       /* 0 … 3 */
-    bool gather_shared;  /* gathered parameters live once per host (never at stage 0, never with one rank) */
-    int32_t prefetch;    /* ≥ 0; stage 3 only */
-    int32_t state_count; /* optimizer state values per trainable element: 0 … SHD_MAX_STATES */
-    int32_t
-        gradient_slots; /* events between a gradient's last write and the reuse of its memory; 3 hides waiting, 1 with one rank */
+    int32_t stage;          /* 0 … 3 */
+    bool gather_shared;     /* gathered parameters live once per host (never at stage 0, never with one rank) */
+    int32_t prefetch;       /* ≥ 0; stage 3 only */
+    int32_t state_count;    /* optimizer state values per trainable element: 0 … SHD_MAX_STATES */
+    int32_t gradient_slots; /* ≥ 1: events from a gradient's last write to the reuse of its memory; 3 hides nearly all
+                               waiting for peers, 1 is enough with one rank */
 } shd_policy;
 
 /* Where a buffer lives. */
@@ -57,7 +69,7 @@ const char *shd_category_text(shd_category category);
 
 /* What a buffer is for. */
 typedef enum shd_buffer_kind {
-    SHD_BUFFER_PARAMETERS,    /* a group in full, persistent (stages 0 to 2; HOST at 1 to 3 when gather is shared) */
+    SHD_BUFFER_PARAMETERS,    /* a group in full, persistent (all but stage 3 with copy; HOST when gather is shared) */
     SHD_BUFFER_SHARD,         /* a group's own shard (stage 3, copy) */
     SHD_BUFFER_GATHER_SLOT,   /* holds gathered units in turn (stage 3, copy) */
     SHD_BUFFER_GRADIENT_SLOT, /* holds units' micro-batch gradients in turn */
@@ -65,7 +77,9 @@ typedef enum shd_buffer_kind {
     SHD_BUFFER_STATE,         /* one optimizer state of a group: own shard, at stage 0 in full */
     SHD_BUFFER_ACTIVATIONS,   /* one unit's */
     SHD_BUFFER_SCRATCH,
-    SHD_BUFFER_LOGITS
+    SHD_BUFFER_LOGITS,
+    SHD_BUFFER_PARTIALS, /* work memory of norms: a double for every block of the largest trainable shard */
+    SHD_BUFFER_KINDS
 } shd_buffer_kind;
 const char *shd_buffer_kind_text(shd_buffer_kind kind);
 
@@ -79,16 +93,16 @@ typedef struct shd_buffer {
     int64_t offset_bytes;  /* in its arena (one arena per place), a multiple of SHD_ALIGN_BYTES */
     int64_t bytes;         /* in full, a multiple of SHD_ALIGN_BYTES */
     int64_t charged_bytes; /* what this rank pays: `bytes`, for HOST its shard */
-    bool transient;        /* holds one tenant after another within a step */
+    bool transient;        /* a slot: holds one tenant after another within a step */
 } shd_buffer;
 
 /* One flat group. Counts are elements (fp32). Buffer indices are -1 where there is none. */
 typedef struct shd_group {
     int32_t unit_index;
     bool trainable;
-    int64_t used_count;        /* up to the end of the last tensor, inner padding included */
-    int64_t shard_count;       /* per rank, a multiple of SHD_BLOCK_COUNT; 0 only for a group of zero-element tensors */
-    int64_t padded_count;      /* shard_count × world_size */
+    int64_t used_count;   /* up to the end of the last tensor, inner padding included */
+    int64_t shard_count;  /* per rank: the blocks of used_count, ÷ world_size, rounded up; 0 only without elements */
+    int64_t padded_count; /* shard_count × world_size */
     int32_t parameters_buffer; /* PARAMETERS; -1 at stage 3 with copy (then see the unit's gather slot) */
     int32_t shard_buffer;      /* SHARD; -1 elsewhere: the own shard lies inside parameters_buffer */
     int32_t accumulator_buffer;
@@ -105,7 +119,7 @@ typedef struct shd_tensor_place {
 /* A unit's stay in gathered form or of its gradient, in events of one micro-step. */
 typedef struct shd_residency {
     int32_t unit_index;
-    int32_t slot_buffer; /* GATHER_SLOT or GRADIENT_SLOT; -1 for gathers that need none (shared) */
+    int32_t slot_buffer; /* GATHER_SLOT or GRADIENT_SLOT; -1 for gathers that need none (shared, or one rank) */
     int32_t issue_event; /* GATHER is issued before this event; for gradients = first_event */
     int32_t first_event; /* first reader (first writer, for gradients) */
     int32_t last_event;  /* last reader: RELEASE follows (last writer: REDUCE follows) */
@@ -118,6 +132,7 @@ typedef struct shd_unit_plan {
     const int32_t *shares;
     int32_t share_count;
     int32_t activation_buffer; /* -1: none */
+    int64_t activation_bytes;  /* as described; the buffer is rounded up */
     int64_t gathered_bytes;    /* both groups in full */
     int64_t gradient_bytes;    /* the trainable group in full; 0: nothing to reduce */
 } shd_unit_plan;
@@ -137,16 +152,28 @@ typedef struct shd_plan {
     shd_residency *gradients; /* every stage: units with something to reduce, in order of last_event */
     int32_t gradient_count;
     int32_t scratch_buffer, logits_buffer;  /* -1: none */
+    int32_t partials_buffer;                /* -1: nothing is trained */
+    int64_t scratch_bytes, logits_bytes;    /* as described; the buffers are rounded up */
     int64_t arena_bytes[SHD_PLACES];        /* sizes to allocate; HOST: the whole of it */
     int64_t category_bytes[SHD_CATEGORIES]; /* charged to this rank */
     int64_t allocated_bytes;                /* their sum */
     int64_t parameter_count;                /* elements of all tensors, each once, padding not counted */
     int64_t trainable_count;
-    int64_t
-        model_state_bytes; /* the papers' accounting for the stage: parameters, gradients, optimizer state; see plan.c */
+    int64_t model_state_bytes; /* the papers' accounting, below */
 } shd_plan;
 
-/* Makes the plan. Owns: copies what it needs of `model`; destroy *out with shd_plan_destroy.
+/* model_state_bytes is what the papers count for one rank (Rajbhandari et al., ZeRO, 2020, section 3.1, here with 4 bytes a value), padding
+ * included: with Ψ = Σ padded_count of the trainable groups, F = the same of the frozen ones, k = state_count, N = world_size
+ *
+ *   stage 0: (4 + 4 + 4k)·Ψ + 4F              AdamW: 16Ψ
+ *   stage 1: (4 + 4)·Ψ + 4k·Ψ/N + 4F                  8Ψ + 8Ψ/N
+ *   stage 2: 4Ψ + (4 + 4k)·Ψ/N + 4F                   4Ψ + 12Ψ/N
+ *   stage 3: (4 + 4 + 4k)·Ψ/N + 4F/N                  16Ψ/N
+ *
+ * allocated_bytes says what is really taken: the fold in rank order keeps one reduced gradient shard at stage 1 too, shared gathers keep
+ * parameters once per host, and slots, activations and work memory come on top. */
+
+/* Makes the plan. `model->size` must be right. Owns: copies what it needs of `model`; destroy *out with shd_plan_destroy.
  * Fails: ARGUMENT (a description that makes no sense: the tensor or unit is named), CONFIG (a policy value), MEMORY. */
 sherd_status shd_plan_create(const sherd_model *model, const shd_policy *policy, shd_plan **out);
 /* Accepts NULL. */
@@ -154,8 +181,9 @@ void shd_plan_destroy(shd_plan *plan);
 
 /* Assigns memory to tenants that come and go: tenant i occupies [first[i], last[i]] (events, inclusive) and needs bytes[i].
  * slot_of[i] gets a slot number from 0; no two tenants of a slot overlap; slot_bytes[s] the largest tenant of s. Among the free
- * slots it takes the one that must grow least, then the one free longest. Tenants come sorted by `first`. Returns the number of slots
- * (≤ count). The arrays have room for `count` entries. */
+ * slots it takes the one that must grow least, then the one free longest, then the lowest; without a free one it opens another. Tenants come
+ * sorted by `first`. Returns the number of slots (≤ count), the largest number of tenants present at one event. The arrays have room
+ * for `count` entries. */
 int32_t shd_assign_slots(int32_t count, const int32_t *first, const int32_t *last, const int64_t *bytes,
                          int32_t *slot_of, int64_t *slot_bytes);
 
@@ -164,7 +192,7 @@ int32_t shd_assign_slots(int32_t count, const int32_t *first, const int32_t *las
 bool shd_plan_intersect(const shd_plan *plan, int32_t tensor, int64_t first, int64_t count, int64_t *tensor_first,
                         int64_t *tensor_count);
 
-/* A 64-bit hash of everything in the plan that must be the same on all ranks (so not of `rank`). */
+/* A 64-bit hash (XXH3) of everything in the plan but the rank: description, policy, layout, buffers, residencies. */
 uint64_t shd_plan_hash(const shd_plan *plan);
 
 #endif

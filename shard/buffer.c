@@ -1,0 +1,211 @@
+/* Buffers: every piece of memory of a rank, its place by stage, and what it costs.
+ *
+ *                    stage 0           1, 2 copy         3 copy            1-3 shared        one rank
+ *   parameters       PRIVATE, full     EXPORTED, full    EXPORTED, shard   HOST, full        PRIVATE, full
+ *   gather slots     -                 -                 PRIVATE           -                 -
+ *   gradient slots   EXPORTED          EXPORTED          EXPORTED          EXPORTED          PRIVATE
+ *   accumulator      EXPORTED, full    PRIVATE, shard    PRIVATE, shard    PRIVATE, shard    PRIVATE, full = shard
+ *   states           PRIVATE, full     PRIVATE, shard    PRIVATE, shard    PRIVATE, shard    PRIVATE, full = shard
+ *
+ * Work memory is PRIVATE. With one rank the shard is the whole group. */
+#include "shard/parts.h"
+
+#include "runtime/base/arith.h"
+#include "runtime/base/memory.h"
+#include "runtime/base/status.h"
+
+#include <assert.h>
+#include <stdlib.h>
+
+static sherd_status add_buffer(shd_plan *plan, shd_buffer buffer, int32_t *index) {
+    if (buffer.bytes == 0) return SHERD_OK;
+    buffer.bytes = shd_round_up(buffer.bytes, SHD_ALIGN_BYTES);
+    buffer.charged_bytes = buffer.place == SHD_PLACE_HOST ? buffer.bytes / plan->policy.world_size : buffer.bytes;
+    buffer.offset_bytes = plan->arena_bytes[buffer.place];
+    if (!shd_add_checked(buffer.offset_bytes, buffer.bytes, &plan->arena_bytes[buffer.place]) ||
+        !shd_add_checked(plan->allocated_bytes, buffer.charged_bytes, &plan->allocated_bytes))
+        return shd_fail(SHERD_ARGUMENT, "the model needs more than 2^63 bytes on one rank");
+    plan->category_bytes[buffer.category] += buffer.charged_bytes;
+    *index = plan->buffer_count++;
+    plan->buffers[*index] = buffer;
+    return SHERD_OK;
+}
+
+static sherd_status add_parameters(shd_plan *plan, int32_t g) {
+    const shd_policy *policy = &plan->policy;
+    shd_group *group = &plan->groups[g];
+    if (shd_policy_copies(policy))
+        return add_buffer(plan,
+                          (shd_buffer){.kind = SHD_BUFFER_SHARD,
+                                       .category = SHD_CATEGORY_MASTER,
+                                       .place = SHD_PLACE_EXPORTED,
+                                       .owner_index = g,
+                                       .state_index = -1,
+                                       .bytes = group->shard_count * SHD_ELEMENT_BYTES},
+                          &group->shard_buffer);
+    shd_place place = policy->gather_shared                           ? SHD_PLACE_HOST
+                      : policy->stage == 0 || policy->world_size == 1 ? SHD_PLACE_PRIVATE
+                                                                      : SHD_PLACE_EXPORTED;
+    return add_buffer(plan,
+                      (shd_buffer){.kind = SHD_BUFFER_PARAMETERS,
+                                   .category = SHD_CATEGORY_PARAMETERS,
+                                   .place = place,
+                                   .owner_index = g,
+                                   .state_index = -1,
+                                   .bytes = group->padded_count * SHD_ELEMENT_BYTES},
+                      &group->parameters_buffer);
+}
+
+static sherd_status add_accumulator(shd_plan *plan, int32_t g) {
+    const shd_policy *policy = &plan->policy;
+    shd_group *group = &plan->groups[g];
+    bool full = policy->stage == 0;
+    return add_buffer(plan,
+                      (shd_buffer){.kind = SHD_BUFFER_ACCUMULATOR,
+                                   .category = SHD_CATEGORY_GRADIENTS,
+                                   .place = full && policy->world_size > 1 ? SHD_PLACE_EXPORTED : SHD_PLACE_PRIVATE,
+                                   .owner_index = g,
+                                   .state_index = -1,
+                                   .bytes = (full ? group->padded_count : group->shard_count) * SHD_ELEMENT_BYTES},
+                      &group->accumulator_buffer);
+}
+
+static sherd_status add_state(shd_plan *plan, int32_t g, int32_t state) {
+    shd_group *group = &plan->groups[g];
+    int64_t count = plan->policy.stage == 0 ? group->padded_count : group->shard_count;
+    return add_buffer(plan,
+                      (shd_buffer){.kind = SHD_BUFFER_STATE,
+                                   .category = SHD_CATEGORY_OPTIMIZER,
+                                   .place = SHD_PLACE_PRIVATE,
+                                   .owner_index = g,
+                                   .state_index = state,
+                                   .bytes = count * SHD_ELEMENT_BYTES},
+                      &group->state_buffers[state]);
+}
+
+/* The caller's work memory, and that of norms. */
+static sherd_status add_work(shd_plan *plan, shd_buffer_kind kind, shd_category category, int32_t owner, int64_t bytes,
+                             int32_t *index) {
+    return add_buffer(plan,
+                      (shd_buffer){.kind = kind,
+                                   .category = category,
+                                   .place = SHD_PLACE_PRIVATE,
+                                   .owner_index = owner,
+                                   .state_index = -1,
+                                   .bytes = bytes},
+                      index);
+}
+
+/* The tenants of slots, as shd_assign_slots wants them. */
+typedef struct tenancy {
+    int32_t *first, *last, *slot_of, *buffer_of;
+    int64_t *bytes, *slot_bytes;
+} tenancy;
+
+static bool tenancy_init(tenancy *tenants, int32_t count) {
+    size_t n = (size_t)count;
+    *tenants = (tenancy){.first = shd_alloc(n, sizeof(int32_t)),
+                         .last = shd_alloc(n, sizeof(int32_t)),
+                         .slot_of = shd_alloc(n, sizeof(int32_t)),
+                         .buffer_of = shd_alloc(n, sizeof(int32_t)),
+                         .bytes = shd_alloc(n, sizeof(int64_t)),
+                         .slot_bytes = shd_alloc(n, sizeof(int64_t))};
+    return tenants->first && tenants->last && tenants->slot_of && tenants->buffer_of && tenants->bytes &&
+           tenants->slot_bytes;
+}
+
+static void tenancy_fini(tenancy *tenants) {
+    shd_free(tenants->first);
+    shd_free(tenants->last);
+    shd_free(tenants->slot_of);
+    shd_free(tenants->buffer_of);
+    shd_free(tenants->bytes);
+    shd_free(tenants->slot_bytes);
+}
+
+/* Houses `count` residencies, sorted by issue_event, in slots like `slot`. Each stays until `linger` events after its last. */
+static sherd_status house(shd_plan *plan, shd_residency *residencies, int32_t count, int32_t linger, shd_buffer slot,
+                          const tenancy *tenants) {
+    bool gradients = slot.kind == SHD_BUFFER_GRADIENT_SLOT;
+    for (int32_t i = 0; i < count; i++) {
+        const shd_unit_plan *unit = &plan->units[residencies[i].unit_index];
+        tenants->first[i] = residencies[i].issue_event;
+        tenants->last[i] = residencies[i].last_event + linger;
+        tenants->bytes[i] = gradients ? unit->gradient_bytes : unit->gathered_bytes;
+    }
+    int32_t slot_count =
+        shd_assign_slots(count, tenants->first, tenants->last, tenants->bytes, tenants->slot_of, tenants->slot_bytes);
+    for (int32_t s = 0; s < slot_count; s++) {
+        slot.owner_index = s;
+        slot.bytes = tenants->slot_bytes[s];
+        SHD_TRY(add_buffer(plan, slot, &tenants->buffer_of[s]));
+    }
+    for (int32_t i = 0; i < count; i++) residencies[i].slot_buffer = tenants->buffer_of[tenants->slot_of[i]];
+    return SHERD_OK;
+}
+
+static int compare_begins(const void *a, const void *b) {
+    const shd_residency *x = a, *y = b;
+    if (x->first_event != y->first_event) return x->first_event < y->first_event ? -1 : 1;
+    return (x->last_event > y->last_event) - (x->last_event < y->last_event);
+}
+
+static int compare_ends(const void *a, const void *b) {
+    const shd_residency *x = a, *y = b;
+    return (x->last_event > y->last_event) - (x->last_event < y->last_event);
+}
+
+static sherd_status house_all(shd_plan *plan, const tenancy *tenants) {
+    shd_buffer gather_slot = {.kind = SHD_BUFFER_GATHER_SLOT,
+                              .category = SHD_CATEGORY_GATHER_BUFFERS,
+                              .place = SHD_PLACE_PRIVATE,
+                              .state_index = -1,
+                              .transient = true};
+    shd_buffer gradient_slot = {.kind = SHD_BUFFER_GRADIENT_SLOT,
+                                .category = SHD_CATEGORY_REDUCE_BUFFERS,
+                                .place = plan->policy.world_size > 1 ? SHD_PLACE_EXPORTED : SHD_PLACE_PRIVATE,
+                                .state_index = -1,
+                                .transient = true};
+    if (shd_policy_copies(&plan->policy))
+        SHD_TRY(house(plan, plan->gathers, plan->gather_count, 0, gather_slot, tenants));
+    size_t count = (size_t)plan->gradient_count;
+    qsort(plan->gradients, count, sizeof *plan->gradients, compare_begins);
+    SHD_TRY(
+        house(plan, plan->gradients, plan->gradient_count, plan->policy.gradient_slots - 1, gradient_slot, tenants));
+    qsort(plan->gradients, count, sizeof *plan->gradients, compare_ends);
+    return SHERD_OK;
+}
+
+static sherd_status add_slots(shd_plan *plan) {
+    tenancy tenants;
+    sherd_status status = tenancy_init(&tenants, (int32_t)shd_max(plan->gather_count, plan->gradient_count))
+                              ? house_all(plan, &tenants)
+                              : shd_fail(SHERD_MEMORY, "no memory to assign the plan's slots");
+    tenancy_fini(&tenants);
+    return status;
+}
+
+sherd_status shd_plan_buffers(shd_plan *plan) {
+    size_t capacity = (size_t)plan->group_count * (2 + SHD_MAX_STATES) + (size_t)plan->gather_count +
+                      (size_t)plan->gradient_count + (size_t)plan->unit_count + 3;
+    plan->buffers = shd_alloc(capacity, sizeof *plan->buffers);
+    if (!plan->buffers) return shd_fail(SHERD_MEMORY, "no memory for the plan's buffers");
+
+    int64_t partial_count = 0;
+    for (int32_t g = 0; g < plan->group_count; g++) SHD_TRY(add_parameters(plan, g));
+    for (int32_t g = 0; g < plan->group_count; g++) {
+        if (!plan->groups[g].trainable) continue;
+        SHD_TRY(add_accumulator(plan, g));
+        for (int32_t state = 0; state < plan->policy.state_count; state++) SHD_TRY(add_state(plan, g, state));
+        partial_count = shd_max(partial_count, plan->groups[g].shard_count / SHD_BLOCK_COUNT);
+    }
+    SHD_TRY(add_slots(plan));
+    for (int32_t u = 0; u < plan->unit_count; u++)
+        SHD_TRY(add_work(plan, SHD_BUFFER_ACTIVATIONS, SHD_CATEGORY_ACTIVATIONS, u, plan->units[u].activation_bytes,
+                         &plan->units[u].activation_buffer));
+    SHD_TRY(
+        add_work(plan, SHD_BUFFER_SCRATCH, SHD_CATEGORY_ACTIVATIONS, -1, plan->scratch_bytes, &plan->scratch_buffer));
+    SHD_TRY(add_work(plan, SHD_BUFFER_LOGITS, SHD_CATEGORY_LOGITS, -1, plan->logits_bytes, &plan->logits_buffer));
+    return add_work(plan, SHD_BUFFER_PARTIALS, SHD_CATEGORY_GRADIENTS, -1, partial_count * (int64_t)sizeof(double),
+                    &plan->partials_buffer);
+}

@@ -1,0 +1,61 @@
+/* Groups: where tensors lie in flat memory, and how that memory is cut into shards.
+ *
+ * Nothing here depends on the stage: layout and block borders are the same for all of them. */
+#include "shard/parts.h"
+
+#include "runtime/base/arith.h"
+#include "runtime/base/memory.h"
+#include "runtime/base/status.h"
+
+/* The group that tensors of unit `u` join; opened when the first one comes. */
+static int32_t find_group(shd_plan *plan, int32_t u, bool trainable) {
+    int32_t *group = trainable ? &plan->units[u].trainable_group : &plan->units[u].frozen_group;
+    if (*group < 0) {
+        *group = plan->group_count++;
+        plan->groups[*group] = (shd_group){.unit_index = u,
+                                           .trainable = trainable,
+                                           .parameters_buffer = -1,
+                                           .shard_buffer = -1,
+                                           .accumulator_buffer = -1,
+                                           .state_buffers = {-1, -1}};
+    }
+    return *group;
+}
+
+/* Lays the tensors of unit `u` that are trainable, or those that are not, one after another. */
+static void lay_tensors(shd_plan *plan, int32_t u, bool trainable) {
+    const shd_unit_plan *unit = &plan->units[u];
+    for (int32_t t = unit->first_tensor; t < unit->first_tensor + unit->tensor_count; t++) {
+        if (plan->tensors[t].frozen == trainable) continue;
+        shd_tensor_place *place = &plan->places[t];
+        place->unit_index = u;
+        place->group_index = find_group(plan, u, trainable);
+        shd_group *group = &plan->groups[place->group_index];
+        place->offset_count = shd_round_up(group->used_count, SHD_ALIGN_COUNT);
+        group->used_count = place->offset_count + place->element_count;
+        plan->parameter_count += place->element_count;
+        if (trainable) plan->trainable_count += place->element_count;
+    }
+}
+
+static int64_t cut_group(shd_plan *plan, int32_t index) {
+    if (index < 0) return 0;
+    shd_group *group = &plan->groups[index];
+    int64_t blocks = shd_div_ceil(group->used_count, SHD_BLOCK_COUNT);
+    group->shard_count = shd_div_ceil(blocks, plan->policy.world_size) * SHD_BLOCK_COUNT;
+    group->padded_count = group->shard_count * plan->policy.world_size;
+    return group->padded_count * SHD_ELEMENT_BYTES;
+}
+
+sherd_status shd_plan_layout(shd_plan *plan) {
+    plan->groups = shd_alloc(2 * (size_t)plan->unit_count, sizeof *plan->groups);
+    if (!plan->groups) return shd_fail(SHERD_MEMORY, "no memory for the plan's groups");
+    for (int32_t u = 0; u < plan->unit_count; u++) {
+        lay_tensors(plan, u, true);
+        lay_tensors(plan, u, false);
+        shd_unit_plan *unit = &plan->units[u];
+        unit->gradient_bytes = cut_group(plan, unit->trainable_group);
+        unit->gathered_bytes = unit->gradient_bytes + cut_group(plan, unit->frozen_group);
+    }
+    return SHERD_OK;
+}
