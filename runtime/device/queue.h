@@ -27,7 +27,8 @@ void shd_queue_destroy(shd_queue *queue);
 /* Appends; never runs anything. Fails: INTERNAL when full. */
 sherd_status shd_queue_submit(shd_queue *queue, const shd_work *work);
 
-/* Runs items from the front while they are ready; *ran (may be NULL) becomes true if one ran. Fails: as the items do. */
+/* Runs items from the front while they are ready; *ran (may be NULL) becomes true if one ran. An item leaves the list before it
+ * runs, so it may submit or make progress itself. Fails: as the items do; those behind the failed one still wait. */
 sherd_status shd_queue_progress(shd_queue *queue, bool *ran);
 
 /* Items that wait. */
