@@ -1,0 +1,9 @@
+/* The commands of `sherd`; each is described and run by the file of its name. */
+#ifndef SHD_CLI_COMMANDS_H
+#define SHD_CLI_COMMANDS_H
+
+#include "runtime/cli/options.h"
+
+extern const shd_command shd_command_run;
+
+#endif

@@ -1,0 +1,63 @@
+#include "runtime/cli/verdict.h"
+
+#include "runtime/cli/options.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* "signal 9 (SIGKILL)". */
+static void name_signal(int signal, char *text, size_t bytes) {
+    const char *name = sigabbrev_np(signal);
+    snprintf(text, bytes, name ? "signal %d (SIG%s)" : "signal %d", signal, name);
+}
+
+void shd_report_say(const shd_launch *launch, const shd_launch_report *report) {
+    char cause[96], others[96] = "";
+    if (report->failed_rank < 0) {
+        if (!report->stopped) return;
+        name_signal(report->stop_signal, cause, sizeof cause);
+        shd_say_error("stopped by %s", cause);
+        return;
+    }
+    if (report->signal)
+        name_signal(report->signal, cause, sizeof cause);
+    else
+        snprintf(cause, sizeof cause, "exit code %d", report->exit_code);
+    if (report->killed)
+        snprintf(others, sizeof others, "; the others were ended, %d of them by KILL", report->killed);
+    else if (report->terminated)
+        snprintf(others, sizeof others, "; the others were ended");
+    shd_say_error("rank %d of %d (pid %d) %s %s%s", report->failed_rank, launch->rank_count, (int)report->failed_pid,
+                  report->signal ? "was killed by" : "failed with", cause, others);
+}
+
+int shd_report_exit_code(const shd_launch_report *report) {
+    if (report->failed_rank < 0) return report->stopped ? SHD_EXIT_SIGNAL + report->stop_signal : SHD_EXIT_DONE;
+    return report->signal ? SHD_EXIT_SIGNAL + report->signal : report->exit_code;
+}
+
+int shd_report_train_exit_code(const shd_launch_report *report) {
+    if (report->failed_rank >= 0 && report->signal) return SHD_EXIT_RANK_LOST;
+    return shd_report_exit_code(report);
+}
+
+int shd_status_exit_code(sherd_status status) {
+    switch (status) {
+    case SHERD_OK: return SHD_EXIT_DONE;
+    case SHERD_CONFIG:
+    case SHERD_ARGUMENT: return SHD_EXIT_USAGE;
+    case SHERD_DATA: return SHD_EXIT_DATA;
+    case SHERD_COMM:
+    case SHERD_PEER:
+    case SHERD_TIMEOUT: return SHD_EXIT_RANK_LOST;
+    case SHERD_STATE:
+    case SHERD_MEMORY:
+    case SHERD_IO:
+    case SHERD_UNSUPPORTED:
+    case SHERD_NUMERIC:
+    case SHERD_INTERNAL:
+    case SHERD_MISMATCH:
+    case SHERD_DEVICE: return SHD_EXIT_FAILED;
+    }
+    return SHD_EXIT_FAILED;
+}
