@@ -1,7 +1,14 @@
 /* Optimizers over spans: one fused pass over parameters, gradients and state.
  *
  * Nothing here knows of tensors, shards or ranks: a span is any run of elements that share one learning rate and decay. Elementwise, so
- * any split of a tensor into spans gives the same bits. The formulas are those of docs/NUMERICS.md. */
+ * any split of a tensor into spans gives the same bits, on any number of threads and any instruction set.
+ *
+ * Formulas, in float32 per element with factors computed in double once a step; t = step + 1, g the gradient times gradient_scale:
+ * AdamW  m = β₁m + (1−β₁)g, v = β₂v + (1−β₂)g², p = (1 − lr·wd)p − lr/(1−β₁ᵗ) · m / (√v/√(1−β₂ᵗ) + ε)
+ *        (Loshchilov, Hutter: "Decoupled weight decay regularization", ICLR 2019; ε outside the root, as PyTorch has it)
+ * Lion   u = sign(β₁m + (1−β₁)g), m = β₂m + (1−β₂)g, p = (1 − lr·wd)p − lr·u
+ *        (Chen et al.: "Symbolic discovery of optimization algorithms", 2023)
+ * SGD    g = g + wd·p, b = momentum·b + g, p = p − lr·b; b is 0 before the first step. Without momentum b is g. */
 #ifndef SHD_OPTIM_OPTIMIZER_H
 #define SHD_OPTIM_OPTIMIZER_H
 
@@ -12,7 +19,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Fails: CONFIG, naming the field as the job file does ("optimizer.betas[1] is 1.5; it must be in [0, 1)"). */
+/* Checks the values that the chosen optimizer and schedule use.
+ * Fails: CONFIG, naming the field as the job file does ("optimizer.betas[1] is 1.5; it must be in [0, 1)"). */
 sherd_status shd_optimizer_check(const sherd_optimizer *optimizer);
 
 /* State values per trainable element: AdamW 2 (first and second moment), Lion 1, SGD 1 with momentum, else 0. */
@@ -20,7 +28,7 @@ int32_t shd_optimizer_state_count(const sherd_optimizer *optimizer);
 /* "exp_avg", "exp_avg_sq", "momentum": what checkpoints call state `index`. */
 const char *shd_optimizer_state_name(const sherd_optimizer *optimizer, int32_t index);
 
-/* The learning rate of step `step`, from 0; the formulas stand at sherd_schedule. */
+/* The learning rate of step `step`, from 0; the formulas stand at sherd_schedule. From total_steps on it stays at the schedule's end. */
 double shd_schedule_lr(const sherd_optimizer *optimizer, int64_t step);
 
 /* Whether weight decay touches a tensor of `dim_count` dimensions. */
@@ -32,17 +40,20 @@ double shd_clip_scale(double clip, double norm);
 typedef struct shd_update {
     float *parameters;      /* [count], updated */
     const float *gradients; /* [count] */
-    float *states[2];       /* [count] each, as many as the optimizer has, updated */
+    float *states[2];       /* [count] each, as many as the optimizer has, updated; zero before the first step */
     int64_t count;
     int64_t step; /* completed updates before this one */
     double lr;
     float gradient_scale; /* from clipping; gradients are multiplied by it first */
     bool decay;
 } shd_update;
+
+/* Updates one span; its arrays must not overlap. Elements whose parameter, gradient and state are zero stay zero: padding needs no mask.
+ * Threads: spreads over `pool`. */
 void shd_optimizer_update(const sherd_optimizer *optimizer, shd_pool *pool, const shd_update *update);
 
-/* Adds Σ values² to *sum: per block of 256 elements 16 lanes of double partial sums, folded in lane order, then added exactly, so that neither shards nor threads change the
- * result. `count`: a multiple of 256. `partials`: work memory for count/256 doubles. */
+/* Adds Σ values² to *sum: per block of 256 elements 16 lanes of double partial sums, folded in lane order, then added exactly, so that
+ * neither shards nor threads change the result. `count`: a multiple of 256. `partials`: work memory for count/256 doubles. */
 void shd_square_sum(shd_pool *pool, const float *values, int64_t count, double *partials, shd_exact_sum *sum);
 
 #endif

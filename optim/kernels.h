@@ -1,0 +1,39 @@
+/* The inner loops of the optimizers, compiled once for each instruction set.
+ *
+ * Every loop does the same correctly rounded operations in the same order whatever the vector width, so all sets give the same
+ * bits; the choice is one of speed only. */
+#ifndef SHD_OPTIM_KERNELS_H
+#define SHD_OPTIM_KERNELS_H
+
+#include <stdint.h>
+
+/* What is the same for all elements of a span, rounded once from double. */
+typedef struct shd_update_constants {
+    float gradient_scale;
+    float lr;
+    float keep;                                 /* AdamW, Lion: 1 − lr·weight_decay, or 1 */
+    float weight_decay;                         /* SGD: added to the gradient, or 0 */
+    float momentum;                             /* SGD */
+    float beta1, beta1_rest, beta2, beta2_rest; /* β and 1 − β */
+    float step_size;                            /* AdamW: lr / (1 − β₁ᵗ) */
+    float root_factor;                          /* AdamW: 1 / √(1 − β₂ᵗ) */
+    float eps;
+} shd_update_constants;
+
+/* Updates `count` elements; nothing overlaps. An optimizer without a state gets NULL for it. */
+typedef void (*shd_update_fn)(const shd_update_constants *constants, float *parameters, const float *gradients,
+                              float *state0, float *state1, int64_t count);
+
+typedef struct shd_optim_kernels {
+    const char *name; /* of the instruction set */
+    shd_update_fn adamw, lion, sgd, sgd_momentum;
+    /* partials[b] = Σ of the squares of block b's 256 values: 16 lanes, folded in lane order. */
+    void (*square_sums)(const float *values, int64_t block_count, double *partials);
+} shd_optim_kernels;
+
+enum { SHD_OPTIM_KERNELS_MAX = 3, SHD_OPTIM_BLOCK_COUNT = 256 };
+
+/* Lists the sets that this CPU runs, slowest first; returns how many, at least 1. */
+int32_t shd_optim_kernels_list(const shd_optim_kernels *list[SHD_OPTIM_KERNELS_MAX]);
+
+#endif

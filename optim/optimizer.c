@@ -1,0 +1,180 @@
+#include "optim/optimizer.h"
+
+#include "optim/kernels.h"
+#include "runtime/base/arith.h"
+#include "runtime/base/status.h"
+
+#include <assert.h>
+#include <math.h>
+
+/* A condition on the value of one key; NaN satisfies none of them. */
+static sherd_status check_value(const char *key, double value, bool good, const char *allowed) {
+    return good ? SHERD_OK : shd_fail(SHERD_CONFIG, "optimizer.%s is %g; it must be %s", key, value, allowed);
+}
+
+/* Values end in float32: what overflows there is refused here. */
+static bool is_float_from_zero(double value) { return value >= 0 && value <= 3.4e38; }
+static bool is_fraction(double value) { return value >= 0 && value < 1; }
+
+static sherd_status check_rates(const sherd_optimizer *optimizer) {
+    SHD_TRY(check_value("lr", optimizer->lr, is_float_from_zero(optimizer->lr), "0 or more, and finite in float32"));
+    SHD_TRY(check_value("warmup_steps", optimizer->warmup_steps, optimizer->warmup_steps >= 0, "0 or more"));
+    if (optimizer->schedule == SHERD_CONSTANT) return SHERD_OK;
+    SHD_TRY(check_value("min_lr", optimizer->min_lr, optimizer->min_lr >= 0, "0 or more"));
+    if (!(optimizer->min_lr <= optimizer->lr))
+        return shd_fail(
+            SHERD_CONFIG,
+            "optimizer.min_lr is %g; it must not be above optimizer.lr, which is %g: the schedule ends there",
+            optimizer->min_lr, optimizer->lr);
+    if (optimizer->total_steps < 1)
+        return shd_fail(SHERD_CONFIG, "optimizer.schedule ends at step %lld; it must end at step 1 or later",
+                        (long long)optimizer->total_steps);
+    return SHERD_OK;
+}
+
+sherd_status shd_optimizer_check(const sherd_optimizer *optimizer) {
+    if ((int)optimizer->kind < SHERD_ADAMW || optimizer->kind > SHERD_LION)
+        return shd_fail(SHERD_CONFIG, "optimizer.name has the unknown value %d; it must be adamw, sgd or lion",
+                        (int)optimizer->kind);
+    if ((int)optimizer->schedule < SHERD_CONSTANT || optimizer->schedule > SHERD_COSINE)
+        return shd_fail(SHERD_CONFIG,
+                        "optimizer.schedule has the unknown value %d; it must be constant, linear or cosine",
+                        (int)optimizer->schedule);
+    if ((int)optimizer->decay < SHERD_DECAY_MATRICES || optimizer->decay > SHERD_DECAY_NONE)
+        return shd_fail(SHERD_CONFIG, "optimizer.decay has the unknown value %d; it must be matrices, all or none",
+                        (int)optimizer->decay);
+    SHD_TRY(check_rates(optimizer));
+    SHD_TRY(check_value("weight_decay", optimizer->weight_decay, is_float_from_zero(optimizer->weight_decay),
+                        "0 or more, and finite in float32"));
+    if (optimizer->kind == SHERD_SGD)
+        return check_value("momentum", optimizer->momentum, is_fraction(optimizer->momentum), "in [0, 1)");
+    SHD_TRY(check_value("betas[0]", optimizer->beta1, is_fraction(optimizer->beta1), "in [0, 1)"));
+    SHD_TRY(check_value("betas[1]", optimizer->beta2, is_fraction(optimizer->beta2), "in [0, 1)"));
+    if (optimizer->kind == SHERD_LION) return SHERD_OK;
+    /* With eps 0, an element whose gradient has always been 0 becomes 0/0. */
+    return check_value("eps", optimizer->eps, optimizer->eps >= 1e-30 && optimizer->eps <= 1e30, "in [1e-30, 1e30]");
+}
+
+int32_t shd_optimizer_state_count(const sherd_optimizer *optimizer) {
+    switch (optimizer->kind) {
+    case SHERD_ADAMW: return 2;
+    case SHERD_SGD: return optimizer->momentum > 0;
+    case SHERD_LION: return 1;
+    }
+    return 0;
+}
+
+const char *shd_optimizer_state_name(const sherd_optimizer *optimizer, int32_t index) {
+    assert(index >= 0 && index < shd_optimizer_state_count(optimizer));
+    if (optimizer->kind == SHERD_SGD) return "momentum";
+    return index == 0 ? "exp_avg" : "exp_avg_sq";
+}
+
+double shd_schedule_lr(const sherd_optimizer *optimizer, int64_t step) {
+    static const double pi = 3.14159265358979323846;
+    double lr = optimizer->lr, min_lr = optimizer->min_lr;
+    int64_t warmup = optimizer->warmup_steps, total = optimizer->total_steps;
+    if (step < warmup) return lr * (double)(step + 1) / (double)warmup;
+    /* From the last step on the schedule stays at its end. */
+    double done = step < total ? (double)(step - warmup) / (double)(total - warmup) : 1;
+    switch (optimizer->schedule) {
+    case SHERD_CONSTANT: return lr;
+    case SHERD_LINEAR: return lr + (min_lr - lr) * done;
+    case SHERD_COSINE: return min_lr + 0.5 * (lr - min_lr) * (1 + cos(pi * done));
+    }
+    return lr;
+}
+
+bool shd_optimizer_decays(const sherd_optimizer *optimizer, int32_t dim_count) {
+    if (optimizer->decay == SHERD_DECAY_NONE || optimizer->weight_decay <= 0) return false;
+    return optimizer->decay == SHERD_DECAY_ALL || dim_count >= 2;
+}
+
+double shd_clip_scale(double clip, double norm) { return clip > 0 && norm > clip ? clip / (norm + 1e-6) : 1; }
+
+static const shd_optim_kernels *best_kernels(void) {
+    const shd_optim_kernels *list[SHD_OPTIM_KERNELS_MAX];
+    return list[shd_optim_kernels_list(list) - 1];
+}
+
+static shd_update_fn pick_update(const sherd_optimizer *optimizer) {
+    const shd_optim_kernels *kernels = best_kernels();
+    switch (optimizer->kind) {
+    case SHERD_ADAMW: return kernels->adamw;
+    case SHERD_LION: return kernels->lion;
+    case SHERD_SGD: break;
+    }
+    return optimizer->momentum > 0 ? kernels->sgd_momentum : kernels->sgd;
+}
+
+static shd_update_constants make_constants(const sherd_optimizer *optimizer, const shd_update *update) {
+    double lr = update->lr, weight_decay = update->decay ? optimizer->weight_decay : 0;
+    double updates = (double)update->step + 1;
+    return (shd_update_constants){
+        .gradient_scale = update->gradient_scale,
+        .lr = (float)lr,
+        .keep = (float)(1 - lr * weight_decay),
+        .weight_decay = (float)weight_decay,
+        .momentum = (float)optimizer->momentum,
+        .beta1 = (float)optimizer->beta1,
+        .beta1_rest = (float)(1 - optimizer->beta1),
+        .beta2 = (float)optimizer->beta2,
+        .beta2_rest = (float)(1 - optimizer->beta2),
+        .step_size = (float)(lr / (1 - pow(optimizer->beta1, updates))),
+        .root_factor = (float)(1 / sqrt(1 - pow(optimizer->beta2, updates))),
+        .eps = (float)optimizer->eps,
+    };
+}
+
+/* Chunks are small enough to balance threads, large enough that starting one costs nothing: 64 KiB of each array. */
+enum { CHUNK_COUNT = 16384, CHUNK_BLOCKS = CHUNK_COUNT / SHD_OPTIM_BLOCK_COUNT };
+
+typedef struct update_task {
+    shd_update_fn run;
+    shd_update_constants constants;
+    const shd_update *update;
+} update_task;
+
+static void update_chunk(void *argument, int64_t index, int32_t worker) {
+    (void)worker;
+    const update_task *task = argument;
+    const shd_update *update = task->update;
+    int64_t first = index * CHUNK_COUNT, count = shd_min(CHUNK_COUNT, update->count - first);
+    float *states[2] = {update->states[0], update->states[1]};
+    for (int i = 0; i < 2; i++)
+        if (states[i]) states[i] += first;
+    task->run(&task->constants, update->parameters + first, update->gradients + first, states[0], states[1], count);
+}
+
+void shd_optimizer_update(const sherd_optimizer *optimizer, shd_pool *pool, const shd_update *update) {
+    if (update->count == 0) return;
+    update_task task = {
+        .run = pick_update(optimizer), .constants = make_constants(optimizer, update), .update = update};
+    shd_pool_run(pool, update_chunk, &task, shd_div_ceil(update->count, CHUNK_COUNT));
+}
+
+typedef struct square_task {
+    const shd_optim_kernels *kernels;
+    const float *values;
+    int64_t block_count;
+    double *partials;
+} square_task;
+
+static void square_chunk(void *argument, int64_t index, int32_t worker) {
+    (void)worker;
+    const square_task *task = argument;
+    int64_t first = index * CHUNK_BLOCKS;
+    task->kernels->square_sums(task->values + first * SHD_OPTIM_BLOCK_COUNT,
+                               shd_min(CHUNK_BLOCKS, task->block_count - first), task->partials + first);
+}
+
+void shd_square_sum(shd_pool *pool, const float *values, int64_t count, double *partials, shd_exact_sum *sum) {
+    assert(count % SHD_OPTIM_BLOCK_COUNT == 0);
+    square_task task = {.kernels = best_kernels(),
+                        .values = values,
+                        .block_count = count / SHD_OPTIM_BLOCK_COUNT,
+                        .partials = partials};
+    if (task.block_count == 0) return;
+    shd_pool_run(pool, square_chunk, &task, shd_div_ceil(task.block_count, CHUNK_BLOCKS));
+    for (int64_t block = 0; block < task.block_count; block++) shd_exact_sum_add(sum, partials[block]);
+}
