@@ -1,0 +1,330 @@
+/* Ranks here are shell scripts. Those that must be found again carry a mark in their environment. */
+#include "runtime/launch/launch.h"
+
+#include "runtime/base/clock.h"
+
+#include <criterion/criterion.h>
+#include <dirent.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static char folder[64];
+
+static void make_folder(void) {
+    snprintf(folder, sizeof folder, "/tmp/sherd-launch-XXXXXX");
+    cr_assert(mkdtemp(folder));
+    setenv("DIR", folder, 1);
+    setenv("SHERD_TEST_MARK", folder, 1);
+}
+
+static void remove_folder(void) {
+    char command[128];
+    snprintf(command, sizeof command, "rm -rf %s", folder);
+    if (system(command)) return;
+}
+
+TestSuite(launch, .init = make_folder, .fini = remove_folder, .timeout = 60);
+
+static shd_launch shell(int32_t ranks, char *const argv[4]) {
+    shd_launch launch = SHD_LAUNCH_INIT;
+    launch.rank_count = ranks;
+    launch.argv = argv;
+    launch.grace_s = 0.3;
+    return launch;
+}
+#define SHELL(script) ((char *const[4]){(char *)"sh", (char *)"-c", (char *)(script), NULL})
+
+/* What a rank wrote to the file `name`; "" when it has not. */
+static const char *written(const char *name) {
+    static char text[4096];
+    char path[128];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    FILE *file = fopen(path, "r");
+    size_t got = file ? fread(text, 1, sizeof text - 1, file) : 0;
+    if (file) fclose(file);
+    text[got] = 0;
+    return text;
+}
+
+static void wait_written(const char *name) {
+    for (int i = 0; i < 1000 && !*written(name); i++) usleep(5000);
+    cr_assert(*written(name), "%s was not written", name);
+}
+
+/* Living processes of this test but for the calling one and its parents, which do not carry the mark in their initial environment. */
+static int marked_processes(void) {
+    char mark[128], buffer[65536];
+    int mark_length = snprintf(mark, sizeof mark, "SHERD_TEST_MARK=%s", folder), count = 0;
+    DIR *proc = opendir("/proc");
+    for (struct dirent *entry; (entry = readdir(proc));) {
+        char path[300];
+        snprintf(path, sizeof path, "/proc/%s/environ", entry->d_name);
+        int fd = entry->d_name[0] >= '1' && entry->d_name[0] <= '9' ? open(path, O_RDONLY) : -1;
+        ssize_t got = fd < 0 ? 0 : read(fd, buffer, sizeof buffer);
+        if (fd >= 0) close(fd);
+        if (got > 0 && memmem(buffer, (size_t)got, mark, (size_t)mark_length)) count++;
+    }
+    closedir(proc);
+    return count;
+}
+
+static double wait_unmarked_ms(void) {
+    double start_ms = shd_clock_ms();
+    while (marked_processes() && shd_clock_ms() - start_ms < 5000) usleep(2000);
+    return shd_clock_ms() - start_ms;
+}
+
+/* A launcher in a process of its own, whose exit code is exit_of(report). */
+static pid_t start_launcher(const shd_launch *launch, int (*exit_of)(const shd_launch_report *)) {
+    pid_t pid = fork();
+    if (pid) return pid;
+    shd_launch_report report;
+    _exit(shd_launch_run(launch, &report) == SHERD_OK ? exit_of(&report) : 99);
+}
+static int exit_of_stop(const shd_launch_report *report) {
+    return report->failed_rank >= 0 ? 98 : report->stopped ? report->stop_signal : 0;
+}
+static int wait_exit(pid_t pid) {
+    int state;
+    cr_assert_eq(waitpid(pid, &state, 0), pid);
+    return (state & 0x7f) == 0 ? (state >> 8) & 0xff : -(state & 0x7f);
+}
+
+Test(launch, gives_every_rank_the_variables_of_torchrun) {
+    setenv("TORCHELASTIC_USE_AGENT_STORE", "1", 1);
+    setenv("RANK", "77", 1);
+    shd_launch launch = shell(
+        3,
+        SHELL(
+            "echo $RANK,$LOCAL_RANK,$WORLD_SIZE,$LOCAL_WORLD_SIZE,$GROUP_RANK,$MASTER_ADDR,"
+            "$TORCHELASTIC_RESTART_COUNT,$TORCHELASTIC_MAX_RESTARTS,${TORCHELASTIC_USE_AGENT_STORE-unset} >$DIR/$RANK;"
+            "echo $MASTER_PORT/$TORCHELASTIC_RUN_ID >$DIR/id$RANK"));
+    shd_launch_report report;
+    cr_assert_eq(shd_launch_run(&launch, &report), SHERD_OK);
+    cr_assert_eq(report.failed_rank, -1);
+    cr_assert_str_eq(written("0"), "0,0,3,3,0,127.0.0.1,0,0,unset\n");
+    cr_assert_str_eq(written("1"), "1,1,3,3,0,127.0.0.1,0,0,unset\n");
+    cr_assert_str_eq(written("2"), "2,2,3,3,0,127.0.0.1,0,0,unset\n");
+    char first[128];
+    snprintf(first, sizeof first, "%s", written("id0"));
+    cr_assert_str_eq(written("id1"), first);
+    cr_assert_str_eq(written("id2"), first);
+    int port = atoi(first);
+    cr_assert(port > 1023 && port < 65536, "port %d", port);
+    cr_assert_eq(strlen(strchr(first, '/')), 1 + 32 + 1);
+    cr_assert_eq(shd_launch_run(&launch, &report), SHERD_OK);
+    cr_assert_str_neq(strchr(written("id0"), '/'), strchr(first, '/'), "two jobs have the same run id");
+}
+
+Test(launch, reports_the_rank_that_failed_first_in_time) {
+    shd_launch launch = shell(4, SHELL("case $RANK in 0) exit 0;; 2) sleep 0.1; exit 5;; *) sleep 30; exit 6;; esac"));
+    shd_launch_report report;
+    double start_ms = shd_clock_ms();
+    cr_assert_eq(shd_launch_run(&launch, &report), SHERD_OK);
+    cr_assert_lt(shd_clock_ms() - start_ms, 3000);
+    cr_assert_eq(report.failed_rank, 2);
+    cr_assert_eq(report.exit_code, 5);
+    cr_assert_eq(report.signal, 0);
+    cr_assert_eq(report.terminated, 2);
+    cr_assert_eq(report.killed, 0);
+    cr_assert_eq(marked_processes(), 0);
+}
+
+Test(launch, kills_ranks_that_do_not_end_within_the_grace) {
+    shd_launch launch =
+        shell(3, SHELL("trap '' TERM; [ $RANK = 1 ] && sleep 0.1 && exit 9; while :; do sleep 30; done"));
+    shd_launch_report report;
+    double start_ms = shd_clock_ms();
+    cr_assert_eq(shd_launch_run(&launch, &report), SHERD_OK);
+    cr_assert_geq(shd_clock_ms() - start_ms, 300);
+    cr_assert_lt(shd_clock_ms() - start_ms, 3000);
+    cr_assert_eq(report.failed_rank, 1);
+    cr_assert_eq(report.exit_code, 9);
+    cr_assert_eq(report.killed, 2);
+    cr_assert_eq(marked_processes(), 0);
+}
+
+Test(launch, a_rank_that_blames_its_peer_is_not_the_first_to_fail) {
+    shd_launch launch = shell(3, SHELL("case $RANK in 0) exit 4;; 1) sleep 0.05; exit 7;; *) sleep 30;; esac"));
+    launch.peer_failed_code = 4;
+    shd_launch_report report;
+    cr_assert_eq(shd_launch_run(&launch, &report), SHERD_OK);
+    cr_assert_eq(report.failed_rank, 1);
+    cr_assert_eq(report.exit_code, 7);
+    cr_assert_not(report.blames_peer);
+
+    launch.argv = SHELL("[ $RANK = 0 ] && exit 4; sleep 30");
+    cr_assert_eq(shd_launch_run(&launch, &report), SHERD_OK);
+    cr_assert_eq(report.failed_rank, 0);
+    cr_assert(report.blames_peer);
+}
+
+Test(launch, names_a_rank_killed_by_a_signal_twenty_times) {
+    for (int i = 0; i < 20; i++) {
+        shd_launch launch = shell(3, SHELL("[ $RANK = $VICTIM ] && kill -9 $$; sleep 30 & wait"));
+        setenv("VICTIM", (const char *[]){"0", "1", "2"}[i % 3], 1);
+        shd_launch_report report;
+        cr_assert_eq(shd_launch_run(&launch, &report), SHERD_OK);
+        cr_assert_eq(report.failed_rank, i % 3);
+        cr_assert_eq(report.signal, SIGKILL);
+        cr_assert_gt(report.failed_pid, 0);
+        cr_assert_lt(report.failure_ms, 5000);
+        cr_assert_eq(marked_processes(), 0);
+    }
+}
+
+Test(launch, a_killed_launcher_leaves_nothing_twenty_times) {
+    for (int i = 0; i < 20; i++) {
+        /* What a rank has started is in its group; it is not tied to the launcher by the kernel. */
+        shd_launch launch = shell(3, SHELL("sleep 300 & echo up >$DIR/up$RANK$ROUND; wait"));
+        char round[8], name[32];
+        snprintf(round, sizeof round, "-%d", i);
+        setenv("ROUND", round, 1);
+        pid_t launcher = start_launcher(&launch, exit_of_stop);
+        for (int rank = 0; rank < 3; rank++) {
+            snprintf(name, sizeof name, "up%d%s", rank, round);
+            wait_written(name);
+        }
+        cr_assert_eq(marked_processes(), 6);
+        kill(launcher, SIGKILL);
+        cr_assert_eq(wait_exit(launcher), -SIGKILL);
+        cr_assert_lt(wait_unmarked_ms(), 5000);
+        cr_assert_eq(marked_processes(), 0);
+    }
+}
+
+Test(launch, what_ranks_leave_behind_ends_with_the_job) {
+    shd_launch launch =
+        shell(2, SHELL("sleep 300 & setsid sleep 300 & setsid sh -c 'sleep 300 & sleep 300' & sleep 0.1; exit 0"));
+    shd_launch_report report;
+    cr_assert_eq(shd_launch_run(&launch, &report), SHERD_OK);
+    cr_assert_eq(report.failed_rank, -1);
+    cr_assert_eq(marked_processes(), 0);
+}
+
+Test(launch, passes_signals_on_and_kills_at_the_second_stop) {
+    shd_launch launch = shell(2, SHELL("trap 'echo usr1 >$DIR/usr1-$RANK' USR1; trap 'echo term >$DIR/term-$RANK' TERM;"
+                                       "echo up >$DIR/up$RANK; while :; do sleep 0.02; done"));
+    pid_t launcher = start_launcher(&launch, exit_of_stop);
+    wait_written("up0");
+    wait_written("up1");
+    kill(launcher, SIGUSR1);
+    wait_written("usr1-0");
+    wait_written("usr1-1");
+    kill(launcher, SIGTERM);
+    wait_written("term-0");
+    wait_written("term-1");
+    cr_assert_eq(waitpid(launcher, NULL, WNOHANG), 0, "the first TERM must not end ranks that handle it");
+    kill(launcher, SIGTERM);
+    cr_assert_eq(wait_exit(launcher), SIGTERM);
+    cr_assert_eq(marked_processes(), 0);
+}
+
+Test(launch, ranks_that_stop_when_told_have_not_failed) {
+    /* One dies of the signal, one says 128 + 15, one ends in peace. */
+    shd_launch launch = shell(3, SHELL("case $RANK in 1) trap 'exit 143' TERM;; 2) trap 'exit 0' TERM;; esac;"
+                                       "echo up >$DIR/up$RANK; while :; do sleep 0.02; done"));
+    pid_t launcher = start_launcher(&launch, exit_of_stop);
+    wait_written("up0");
+    wait_written("up1");
+    wait_written("up2");
+    kill(launcher, SIGTERM);
+    cr_assert_eq(wait_exit(launcher), SIGTERM);
+}
+
+Test(launch, a_rank_that_outlives_a_stop_by_far_is_killed) {
+    shd_launch launch =
+        shell(2, SHELL("[ $RANK = 1 ] && trap '' TERM; echo up >$DIR/up$RANK; while :; do sleep 0.02; done"));
+    launch.stop_grace_s = 0.2;
+    pid_t launcher = start_launcher(&launch, exit_of_stop);
+    wait_written("up0");
+    wait_written("up1");
+    kill(launcher, SIGINT);
+    usleep(20000);
+    kill(launcher,
+         SIGUSR2); /* ends both that handle nothing; the second ignores INT in the background, as shells have it */
+    cr_assert_neq(wait_exit(launcher), 0);
+    cr_assert_eq(marked_processes(), 0);
+}
+
+Test(launch, keeps_ignoring_what_it_was_started_to_ignore) {
+    shd_launch launch = shell(1, SHELL("echo up >$DIR/up0; sleep 0.5"));
+    pid_t launcher = fork();
+    if (launcher == 0) {
+        signal(SIGHUP, SIG_IGN);
+        shd_launch_report report;
+        _exit(shd_launch_run(&launch, &report) == SHERD_OK ? exit_of_stop(&report) : 99);
+    }
+    wait_written("up0");
+    kill(launcher, SIGHUP);
+    cr_assert_eq(wait_exit(launcher), 0);
+}
+
+Test(launch, standard_input_goes_to_rank_0) {
+    int ends[2];
+    cr_assert_eq(pipe(ends), 0);
+    cr_assert_eq(write(ends[1], "hello\n", 6), 6);
+    close(ends[1]);
+    dup2(ends[0], 0);
+    shd_launch launch = shell(2, SHELL("cat >$DIR/in$RANK; echo end >>$DIR/in$RANK"));
+    shd_launch_report report;
+    cr_assert_eq(shd_launch_run(&launch, &report), SHERD_OK);
+    cr_assert_str_eq(written("in0"), "hello\nend\n");
+    cr_assert_str_eq(written("in1"), "end\n");
+}
+
+Test(launch, a_program_that_cannot_be_executed_is_named) {
+    shd_launch launch = shell(2, (char *const[4]){(char *)"no-such-program", NULL});
+    shd_launch_report report;
+    cr_assert_eq(shd_launch_run(&launch, &report), SHERD_UNSUPPORTED);
+    cr_assert_eq(report.exit_code, 127);
+    cr_assert(strstr(sherd_last_error(), "no-such-program"));
+    launch.argv = (char *const[4]){(char *)"/etc/passwd", NULL};
+    cr_assert_eq(shd_launch_run(&launch, &report), SHERD_UNSUPPORTED);
+    cr_assert_eq(report.exit_code, 126);
+}
+
+Test(launch, refuses_impossible_numbers_of_ranks) {
+    shd_launch_report report;
+    shd_launch launch = shell(0, SHELL("exit 0"));
+    cr_assert_eq(shd_launch_run(&launch, &report), SHERD_ARGUMENT);
+    launch.rank_count = SHD_LAUNCH_MAX_RANKS + 1;
+    cr_assert_eq(shd_launch_run(&launch, &report), SHERD_ARGUMENT);
+    launch = shell(1, (char *const[4]){NULL});
+    cr_assert_eq(shd_launch_run(&launch, &report), SHERD_ARGUMENT);
+}
+
+Test(launch, leaves_the_process_as_it_was) {
+    sigset_t before, after;
+    sigemptyset(&before);
+    sigaddset(&before, SIGUSR2);
+    sigprocmask(SIG_SETMASK, &before, NULL);
+    signal(SIGCHLD, SIG_IGN);
+    pid_t other = fork(); /* a child that is none of the job's */
+    if (other == 0) {
+        pause();
+        _exit(0);
+    }
+    shd_launch launch = shell(1, SHELL("exit 3"));
+    shd_launch_report report;
+    cr_assert_eq(shd_launch_run(&launch, &report), SHERD_OK);
+    cr_assert_eq(report.exit_code, 3);
+    sigprocmask(SIG_SETMASK, NULL, &after);
+    for (int signal = 1; signal < 32; signal++)
+        cr_assert_eq(sigismember(&after, signal), signal == SIGUSR2, "signal %d", signal);
+    struct sigaction action;
+    sigaction(SIGCHLD, NULL, &action);
+    cr_assert_eq(action.sa_handler, SIG_IGN);
+    int subreaper = 1;
+    prctl(PR_GET_CHILD_SUBREAPER, &subreaper);
+    cr_assert_eq(subreaper, 0);
+    cr_assert_eq(kill(other, 0), 0);
+    kill(other, SIGKILL);
+}
