@@ -1,0 +1,84 @@
+/* A job: everything `sherd train` is told, from a YAML file and settings on the command line.
+ *
+ * A loaded job is complete and consistent: every key has its value, every path is absolute, every combination is possible.
+ * Whatever is wrong is refused with `file:line:column: key.path: what is wrong; what would be right`. */
+#ifndef SHD_IO_JOB_H
+#define SHD_IO_JOB_H
+
+#include "io/schema.h"
+
+#include <sherd/options.h>
+#include <sherd/status.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#define SHD_JOB_ENUMERATOR(enumerator, word) enumerator,
+typedef enum shd_job_family { SHD_WORDS_FAMILY(SHD_JOB_ENUMERATOR) } shd_job_family;
+typedef enum shd_job_init { SHD_WORDS_INIT(SHD_JOB_ENUMERATOR) } shd_job_init;
+typedef enum shd_job_format { SHD_WORDS_FORMAT(SHD_JOB_ENUMERATOR) } shd_job_format;
+typedef enum shd_job_precision { SHD_WORDS_PRECISION(SHD_JOB_ENUMERATOR) } shd_job_precision;
+typedef enum shd_job_sum_order { SHD_WORDS_SUM_ORDER(SHD_JOB_ENUMERATOR) } shd_job_sum_order;
+typedef enum shd_job_resume { SHD_WORDS_RESUME(SHD_JOB_ENUMERATOR) } shd_job_resume;
+typedef enum shd_job_device { SHD_WORDS_DEVICE(SHD_JOB_ENUMERATOR) } shd_job_device;
+typedef enum shd_job_comm { SHD_WORDS_COMM(SHD_JOB_ENUMERATOR) } shd_job_comm;
+#undef SHD_JOB_ENUMERATOR
+
+/* Two numbers, a list of texts, and a word of the key's list or a path. */
+typedef struct shd_job_pair {
+    double at[2];
+} shd_job_pair;
+typedef struct shd_job_texts {
+    const char *const *items;
+    int32_t count;
+} shd_job_texts;
+typedef struct shd_job_source {
+    const char *path; /* NULL: `word` holds */
+    int32_t word;     /* shd_job_init or shd_job_resume */
+} shd_job_source;
+
+/* Every key of the schema as a field, `job->section.key`; `auto` of a whole number is 0, `null` of one is -1, `null` of a path NULL.
+ * Owns: all texts belong to the job. */
+typedef struct shd_job {
+    const char *path; /* the job file as given */
+#define SHD_JOB_FIELD(section, key, type, kind, fallback, range, unit, help) type key;
+#define SHD_JOB_STRUCT(section, rows, about)                                                                           \
+    struct {                                                                                                           \
+        rows(SHD_JOB_FIELD)                                                                                            \
+    } section;
+    SHD_JOB_STRUCT(top, SHD_JOB_TOP, "")
+    SHD_JOB_SECTIONS(SHD_JOB_STRUCT)
+#undef SHD_JOB_STRUCT
+#undef SHD_JOB_FIELD
+    struct shd_job_origin *origins; /* where each key was set; job_keys.h */
+    struct shd_keep *keep;          /* backs every text */
+} shd_job;
+
+/* A key set outside the file. `text` is "key.path=value", the value in YAML as after a colon. `source` is what the user wrote,
+ * for messages ("-n 3"); NULL: "--set " and the text. */
+typedef struct shd_job_setting {
+    const char *source, *text;
+} shd_job_setting;
+
+/* Reads the job file, then the settings in order, later ones winning. Paths in the file are relative to its folder, paths in settings to
+ * the working directory. `run.ranks` is what global_batch is checked against: pass the number of ranks as a setting when it
+ * comes from elsewhere.
+ * Owns: destroy *out with shd_job_destroy.
+ * Fails: CONFIG (the user's mistake, with its place), IO (the file cannot be read), MEMORY. */
+sherd_status shd_job_load(const char *path, const shd_job_setting *settings, int32_t setting_count, shd_job **out);
+/* Accepts NULL. */
+void shd_job_destroy(shd_job *job);
+
+/* The word of a choice, e.g. shd_job_word("optimizer.name", job->optimizer.name); "" when there is none. */
+const char *shd_job_word(const char *key_path, int32_t value);
+
+/* The job as resolved, one JSON object of sections, every key present. *out: release with shd_free. Fails: MEMORY. */
+sherd_status shd_job_resolved_json(const shd_job *job, char **out);
+
+/* Every key with its value in `job` and where that comes from, what it may be, and its help; NULL job: the defaults.
+ * *out: release with shd_free. Fails: MEMORY. */
+sherd_status shd_job_explain(const shd_job *job, char **out);
+
+/* docs/JOB.md. *out: release with shd_free. Fails: MEMORY. */
+sherd_status shd_job_document(char **out);
+
+#endif

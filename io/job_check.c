@@ -1,0 +1,182 @@
+/* What a job's keys mean together: computed defaults, absolute paths, and combinations that are impossible. */
+#include "io/job_keys.h"
+#include "runtime/base/status.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+/* --- paths -------------------------------------------------------------------------------------------------------------- */
+
+static sherd_status out_of_memory(const shd_job *job) { return shd_fail(SHERD_MEMORY, "%s: out of memory", job->path); }
+
+/* `*out` = `path` if it is absolute, else base/path. */
+static sherd_status join(const shd_job *job, const char *base, const char *path, const char **out) {
+    while (path[0] == '.' && path[1] == '/') path += 2;
+    size_t bytes = strlen(base) + strlen(path) + 2;
+    char *joined = shd_keep_take(job->keep, bytes);
+    if (!joined) return out_of_memory(job);
+    const char *slash = *base && base[strlen(base) - 1] == '/' ? "" : "/";
+    if (*path == '/')
+        snprintf(joined, bytes, "%s", path);
+    else
+        snprintf(joined, bytes, "%s%s%s", base, slash, path);
+    *out = joined;
+    return SHERD_OK;
+}
+
+/* The absolute folder of the job file. */
+static sherd_status find_job_folder(const shd_job *job, const char *working, const char **out) {
+    const char *slash = strrchr(job->path, '/');
+    if (!slash) return join(job, working, "", out);
+    size_t length = slash == job->path ? 1 : (size_t)(slash - job->path);
+    const char *folder = shd_keep_text(job->keep, job->path, length);
+    return folder ? join(job, working, folder, out) : out_of_memory(job);
+}
+
+static sherd_status make_absolute(shd_job *job, const char *folder, const char *working) {
+    int32_t count;
+    const shd_job_key *keys = shd_job_keys(&count);
+    for (int32_t i = 0; i < count; i++) {
+        void *field = (char *)job + keys[i].offset;
+        const char **path = NULL;
+        if (keys[i].kind == SHD_KIND_PATH || keys[i].kind == SHD_KIND_PATH_OR_NULL) path = field;
+        if (keys[i].kind == SHD_KIND_WORD_OR_PATH) path = &((shd_job_source *)field)->path;
+        if (!path || !*path) continue;
+        SHD_TRY(join(job, job->origins[i].from_setting ? working : folder, *path, path));
+    }
+    return SHERD_OK;
+}
+
+static bool is_set(const shd_job *job, const char *key) { return shd_job_origin_of(job, key)->place.source != NULL; }
+
+static sherd_status complete_paths(shd_job *job) {
+    char working[PATH_MAX];
+    if (!getcwd(working, sizeof working))
+        return shd_fail(SHERD_IO, "cannot find the working directory: %s", strerror(errno));
+    const char *folder, *runs;
+    SHD_TRY(find_job_folder(job, working, &folder));
+    SHD_TRY(make_absolute(job, folder, working));
+    SHD_TRY(join(job, folder, "runs", &runs));
+    if (!job->run.dir) SHD_TRY(join(job, runs, job->top.name, &job->run.dir));
+    if (!job->checkpoint.dir) SHD_TRY(join(job, job->run.dir, "checkpoints", &job->checkpoint.dir));
+    if (!job->log.dir) job->log.dir = job->run.dir;
+    return SHERD_OK;
+}
+
+sherd_status shd_job_complete(shd_job *job) {
+    bool llama = job->model.family == SHD_JOB_LLAMA;
+    if (!is_set(job, "model.n_kv_head")) job->model.n_kv_head = job->model.n_head;
+    if (!is_set(job, "model.d_ff") && !llama) job->model.d_ff = 4 * job->model.d_model;
+    if (!is_set(job, "model.tied_embeddings")) job->model.tied_embeddings = !llama;
+    return complete_paths(job);
+}
+
+/* --- combinations ------------------------------------------------------------------------------------------------------- */
+
+static shd_yaml_place place_of(const shd_job *job, const char *key) {
+    shd_yaml_place place = shd_job_origin_of(job, key)->place;
+    if (!place.source) place.source = job->path;
+    return place;
+}
+
+static sherd_status check_gpt2(const shd_job *job) {
+    static const char *const foreign[] = {"model.n_kv_head", "model.d_ff", "model.rope_theta"};
+    for (int32_t i = 0; i < 3; i++) {
+        shd_yaml_place place = place_of(job, foreign[i]);
+        if (is_set(job, foreign[i]))
+            return shd_yaml_fail(&place, foreign[i], "gpt2 does not have it; remove the key, or take family: llama");
+    }
+    return SHERD_OK;
+}
+
+static sherd_status check_llama(const shd_job *job) {
+    shd_yaml_place place = place_of(job, "model.family");
+    if (!is_set(job, "model.d_ff"))
+        return shd_yaml_fail(&place, "model.d_ff", "missing; llama needs the width inside its feed-forward part");
+    place = place_of(job, "model.n_kv_head");
+    if (job->model.n_head % job->model.n_kv_head != 0)
+        return shd_yaml_fail(&place, "model.n_kv_head", "%lld does not divide n_head %lld; take a divisor of n_head",
+                             (long long)job->model.n_kv_head, (long long)job->model.n_head);
+    place = place_of(job, "model.d_model");
+    if (job->model.d_model / job->model.n_head % 2 != 0)
+        return shd_yaml_fail(&place, "model.d_model",
+                             "%lld / n_head %lld gives heads of odd width; rotary positions need an even one",
+                             (long long)job->model.d_model, (long long)job->model.n_head);
+    return SHERD_OK;
+}
+
+static sherd_status check_model(const shd_job *job) {
+    shd_yaml_place place = place_of(job, "model.d_model");
+    int64_t width = job->model.d_model, heads = job->model.n_head;
+    if (width % heads != 0) {
+        int64_t below = width / heads * heads;
+        char fits[64];
+        snprintf(fits, sizeof fits, below ? "%lld and %lld" : "%.0lld%lld", (long long)below,
+                 (long long)(below + heads));
+        return shd_yaml_fail(&place, "model.d_model", "%lld is not a multiple of n_head %lld; the nearest that fit: %s",
+                             (long long)width, (long long)heads, fits);
+    }
+    return job->model.family == SHD_JOB_LLAMA ? check_llama(job) : check_gpt2(job);
+}
+
+static sherd_status check_data(const shd_job *job) {
+    shd_yaml_place place = place_of(job, "data.ignored_token");
+    if (job->data.ignored_token >= job->model.vocab_size)
+        return shd_yaml_fail(
+            &place, "data.ignored_token", "%lld is not below model.vocab_size %lld; token ids are 0 to %lld",
+            (long long)job->data.ignored_token, (long long)job->model.vocab_size, (long long)job->model.vocab_size - 1);
+    place = place_of(job, "train.evaluate_every");
+    if (job->train.evaluate_every > 0 && !job->data.validation)
+        return shd_yaml_fail(&place, "train.evaluate_every",
+                             "%lld, but there is no data.validation; give a validation file, or set it to 0",
+                             (long long)job->train.evaluate_every);
+    return SHERD_OK;
+}
+
+static sherd_status check_batches(const shd_job *job) {
+    shd_yaml_place place = place_of(job, "train.global_batch");
+    int64_t batch = job->train.global_batch, micro = job->train.micro_batch, ranks = job->run.ranks;
+    int64_t unit = micro * ranks, below = batch / unit * unit;
+    if (below == batch) return SHERD_OK;
+    char fits[64];
+    if (below > 0)
+        snprintf(fits, sizeof fits, "the nearest that fit are %lld and %lld", (long long)below,
+                 (long long)(below + unit));
+    else
+        snprintf(fits, sizeof fits, "the nearest that fits is %lld", (long long)unit);
+    return shd_yaml_fail(&place, "train.global_batch",
+                         "%lld is not a multiple of micro_batch %lld x ranks %lld = %lld; %s", (long long)batch,
+                         (long long)micro, (long long)ranks, (long long)unit, fits);
+}
+
+static sherd_status check_optimizer(const shd_job *job) {
+    shd_yaml_place place = place_of(job, "optimizer.warmup_steps");
+    if (job->optimizer.warmup_steps > job->train.steps)
+        return shd_yaml_fail(&place, "optimizer.warmup_steps",
+                             "%lld is more than train.steps %lld; the run would end warming up",
+                             (long long)job->optimizer.warmup_steps, (long long)job->train.steps);
+    place = place_of(job, "optimizer.min_lr");
+    if (job->optimizer.schedule != SHERD_CONSTANT && job->optimizer.min_lr > job->optimizer.lr)
+        return shd_yaml_fail(&place, "optimizer.min_lr", "%g is above lr %g; it is where the schedule ends",
+                             job->optimizer.min_lr, job->optimizer.lr);
+    return SHERD_OK;
+}
+
+static sherd_status check_run(const shd_job *job) {
+    shd_yaml_place place = place_of(job, "run.comm");
+    if (job->run.comm == SHD_JOB_COMM_SELF && job->run.ranks > 1)
+        return shd_yaml_fail(&place, "run.comm", "self is for one rank, and there are %lld; take auto or shm",
+                             (long long)job->run.ranks);
+    return SHERD_OK;
+}
+
+sherd_status shd_job_check(const shd_job *job) {
+    SHD_TRY(check_model(job));
+    SHD_TRY(check_data(job));
+    SHD_TRY(check_batches(job));
+    SHD_TRY(check_optimizer(job));
+    return check_run(job);
+}

@@ -1,0 +1,241 @@
+#include "io/job_keys.h"
+
+#include "runtime/base/arith.h"
+
+#include <float.h>
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+
+/* --- the tables --------------------------------------------------------------------------------------------------------- */
+
+#define WORD(enumerator, word) [enumerator] = word,
+#define WORD_LIST(name)        static const char *const words_##name[] = {SHD_WORDS_##name(WORD) NULL};
+WORD_LIST(FAMILY)
+WORD_LIST(INIT)
+WORD_LIST(FORMAT)
+WORD_LIST(PRECISION)
+WORD_LIST(SUM_ORDER)
+WORD_LIST(OPTIMIZER)
+WORD_LIST(SCHEDULE)
+WORD_LIST(DECAY)
+WORD_LIST(GATHER)
+WORD_LIST(RESUME)
+WORD_LIST(DEVICE)
+WORD_LIST(COMM)
+
+/* The columns of a row, as initialisers of shd_job_key. */
+#define REQUIRED           .required = true
+#define DEFAULT(text)      .fallback = text
+#define COMPUTED(text)     .computed = text
+#define ANY                .words = NULL
+#define INTS(least, most)  .low = (least), .high = (most)
+#define REALS(least, most) .real_low = (least), .real_high = (most)
+#define ABOVE(least)       .real_low = (least), .real_high = DBL_MAX, .low_open = true
+#define BELOW(least, most) .real_low = (least), .real_high = (most), .high_open = true
+#define WORDS(list)        .words = words_##list
+#define ROW(part, key_name, type, key_kind, fallback_column, range, key_unit, key_help)                                \
+    {.section = #part,                                                                                                 \
+     .name = #key_name,                                                                                                \
+     .path = #part "." #key_name,                                                                                      \
+     .kind = SHD_KIND_##key_kind,                                                                                      \
+     .offset = offsetof(shd_job, part.key_name),                                                                       \
+     fallback_column,                                                                                                  \
+     range,                                                                                                            \
+     .unit = key_unit,                                                                                                 \
+     .help = key_help},
+#define TOP_ROW(part, key_name, type, key_kind, fallback_column, range, key_unit, key_help)                            \
+    {.section = "",                                                                                                    \
+     .name = #key_name,                                                                                                \
+     .path = #key_name,                                                                                                \
+     .kind = SHD_KIND_##key_kind,                                                                                      \
+     .offset = offsetof(shd_job, part.key_name),                                                                       \
+     fallback_column,                                                                                                  \
+     range,                                                                                                            \
+     .unit = key_unit,                                                                                                 \
+     .help = key_help},
+#define SECTION_ROWS(section, rows, about) rows(ROW)
+#define SECTION(section, rows, about_text) {.name = #section, .about = about_text},
+
+static const shd_job_key keys[] = {SHD_JOB_TOP(TOP_ROW) SHD_JOB_SECTIONS(SECTION_ROWS)};
+static const shd_job_section sections[] = {SHD_JOB_SECTIONS(SECTION)};
+
+enum { KEY_COUNT = sizeof keys / sizeof *keys, SECTION_COUNT = sizeof sections / sizeof *sections };
+
+const shd_job_key *shd_job_keys(int32_t *count) {
+    *count = KEY_COUNT;
+    return keys;
+}
+
+const shd_job_section *shd_job_sections(int32_t *count) {
+    *count = SECTION_COUNT;
+    return sections;
+}
+
+int32_t shd_job_find_key(const char *section, const char *name) {
+    for (int32_t i = 0; i < KEY_COUNT; i++)
+        if (strcmp(keys[i].section, section ? section : "") == 0 && strcmp(keys[i].name, name) == 0) return i;
+    return -1;
+}
+
+int32_t shd_job_find_path(const char *path) {
+    for (int32_t i = 0; i < KEY_COUNT; i++)
+        if (strcmp(keys[i].path, path) == 0) return i;
+    return -1;
+}
+
+int32_t shd_job_find_section(const char *name) {
+    for (int32_t i = 0; i < SECTION_COUNT; i++)
+        if (strcmp(sections[i].name, name) == 0) return i;
+    return -1;
+}
+
+const char *shd_job_word(const char *key_path, int32_t value) {
+    int32_t index = shd_job_find_path(key_path);
+    if (index < 0 || !keys[index].words) return "";
+    for (int32_t i = 0; keys[index].words[i]; i++)
+        if (i == value) return keys[index].words[i];
+    return "";
+}
+
+const shd_job_origin *shd_job_origin_of(const shd_job *job, const char *key_path) {
+    return &job->origins[shd_job_find_path(key_path)];
+}
+
+/* --- what a key may be -------------------------------------------------------------------------------------------------- */
+
+static void append(char text[SHD_JOB_TEXT_BYTES], const char *more) {
+    size_t used = strlen(text);
+    snprintf(text + used, SHD_JOB_TEXT_BYTES - used, "%s", more);
+}
+
+/* "a", "a or b", "a, b or c". */
+static void append_words(char text[SHD_JOB_TEXT_BYTES], const char *const *words) {
+    for (int32_t i = 0; words[i]; i++) {
+        if (i > 0) append(text, words[i + 1] ? ", " : " or ");
+        append(text, words[i]);
+    }
+}
+
+static void append_int_range(char text[SHD_JOB_TEXT_BYTES], const shd_job_key *key) {
+    size_t used = strlen(text);
+    snprintf(text + used, SHD_JOB_TEXT_BYTES - used, "a whole number from %lld to %lld", (long long)key->low,
+             (long long)key->high);
+}
+
+static void append_real_range(char text[SHD_JOB_TEXT_BYTES], const shd_job_key *key) {
+    size_t used = strlen(text);
+    char *at = text + used;
+    size_t left = SHD_JOB_TEXT_BYTES - used;
+    if (key->high_open)
+        snprintf(at, left, "from %g up to, but not, %g", key->real_low, key->real_high);
+    else if (key->low_open)
+        snprintf(at, left, "above %g", key->real_low);
+    else
+        snprintf(at, left, "from %g on", key->real_low);
+}
+
+void shd_job_expected(const shd_job_key *key, char text[SHD_JOB_TEXT_BYTES]) {
+    text[0] = 0;
+    switch (key->kind) {
+    case SHD_KIND_NAME: append(text, "a text without '/'"); break;
+    case SHD_KIND_BOOL: append(text, "true or false"); break;
+    case SHD_KIND_INT: append_int_range(text, key); break;
+    case SHD_KIND_INT_OR_AUTO:
+        append(text, "auto or ");
+        append_int_range(text, key);
+        break;
+    case SHD_KIND_INT_OR_NULL:
+        append(text, "null or ");
+        append_int_range(text, key);
+        break;
+    case SHD_KIND_REAL:
+        append(text, "a number ");
+        append_real_range(text, key);
+        break;
+    case SHD_KIND_PAIR:
+        append(text, "a list of two numbers, each ");
+        append_real_range(text, key);
+        break;
+    case SHD_KIND_CHOICE: append_words(text, key->words); break;
+    case SHD_KIND_TEXTS: append(text, "a list of texts"); break;
+    case SHD_KIND_PATH: append(text, "a path"); break;
+    case SHD_KIND_PATH_OR_NULL: append(text, "null or a path"); break;
+    case SHD_KIND_WORD_OR_PATH:
+        for (int32_t i = 0; key->words[i]; i++) {
+            append(text, key->words[i]);
+            append(text, key->words[i + 1] ? ", " : " or ");
+        }
+        append(text, "a path");
+        break;
+    }
+}
+
+/* --- near misses -------------------------------------------------------------------------------------------------------- */
+
+enum { NEAR_BYTES = 40, FAR = 1000 };
+
+/* Edits from `a` to `b`: insertions, deletions, replacements and swaps of neighbours, letters of either case being equal. */
+static int edit_distance(const char *a, const char *b) {
+    int rows[3][NEAR_BYTES + 1];
+    int a_length = (int)strnlen(a, NEAR_BYTES + 1), b_length = (int)strnlen(b, NEAR_BYTES + 1);
+    if (a_length > NEAR_BYTES || b_length > NEAR_BYTES) return FAR;
+    for (int j = 0; j <= b_length; j++) rows[0][j] = j;
+    for (int i = 1; i <= a_length; i++) {
+        int *row = rows[i % 3], *last = rows[(i + 2) % 3], *older = rows[(i + 1) % 3];
+        row[0] = i;
+        for (int j = 1; j <= b_length; j++) {
+            bool same = strncasecmp(a + i - 1, b + j - 1, 1) == 0;
+            int best = (int)shd_min(shd_min(last[j], row[j - 1]) + 1, last[j - 1] + !same);
+            bool swapped = i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1];
+            row[j] = swapped ? (int)shd_min(best, older[j - 2] + 1) : best;
+        }
+    }
+    return rows[a_length % 3][b_length];
+}
+
+/* Names as near as this are likely meant. */
+static int tolerance(const char *name) { return (int)shd_max(1, (int64_t)strlen(name) / 3); }
+
+void shd_job_suggest(const char *section, const char *name, char text[SHD_JOB_TEXT_BYTES]) {
+    const char *nearest = NULL, *elsewhere = NULL;
+    int best = tolerance(name) + 1;
+    bool top = *section == 0;
+    for (int32_t i = 0; i < KEY_COUNT; i++) {
+        bool here = strcmp(keys[i].section, section) == 0;
+        int distance = edit_distance(name, keys[i].name);
+        if (here && distance < best) {
+            best = distance;
+            nearest = keys[i].name;
+        }
+        if (!here && distance == 0) elsewhere = keys[i].path;
+    }
+    for (int32_t i = 0; i < SECTION_COUNT; i++) {
+        int distance = edit_distance(name, sections[i].name);
+        if (top && distance < best) {
+            best = distance;
+            nearest = sections[i].name;
+        } else if (!top && distance == 0) {
+            elsewhere = sections[i].name;
+        }
+    }
+    text[0] = 0;
+    if (elsewhere || nearest) {
+        append(text, "did you mean '");
+        append(text, elsewhere ? elsewhere : nearest);
+        append(text, "'? ");
+    }
+    append(text, top ? "the top level has" : section);
+    append(text, top ? " " : " has ");
+    bool first = true;
+    for (int32_t i = 0; i < KEY_COUNT; i++) {
+        if (strcmp(keys[i].section, section) != 0) continue;
+        append(text, first ? "" : ", ");
+        append(text, keys[i].name);
+        first = false;
+    }
+    for (int32_t i = 0; top && i < SECTION_COUNT; i++) {
+        append(text, ", ");
+        append(text, sections[i].name);
+    }
+}

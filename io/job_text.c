@@ -1,0 +1,180 @@
+/* What the schema says to people: the value of a key, `--explain`, docs/JOB.md, and the job as JSON. */
+#include "io/job_keys.h"
+#include "io/text.h"
+#include "runtime/base/memory.h"
+#include "runtime/base/status.h"
+
+#include <jansson.h>
+#include <stdio.h>
+#include <string.h>
+
+/* --- JSON --------------------------------------------------------------------------------------------------------------- */
+
+static json_t *source_json(const shd_job_key *key, const shd_job_source *source) {
+    return json_string(source->path ? source->path : key->words[source->word]);
+}
+
+static json_t *texts_json(const shd_job_texts *texts) {
+    json_t *list = json_array();
+    for (int32_t i = 0; list && i < texts->count; i++)
+        if (json_array_append_new(list, json_string(texts->items[i])) != 0) {
+            json_decref(list);
+            return NULL;
+        }
+    return list;
+}
+
+/* The value of `key` in `job`, a new reference; NULL when memory is out. */
+static json_t *value_json(const shd_job *job, const shd_job_key *key) {
+    const void *field = (const char *)job + key->offset;
+    const char *text = NULL;
+    int64_t integer = 0;
+    switch (key->kind) {
+    case SHD_KIND_BOOL: return json_boolean(*(const bool *)field);
+    case SHD_KIND_REAL: return json_real(*(const double *)field);
+    case SHD_KIND_PAIR:
+        return json_pack("[f,f]", ((const shd_job_pair *)field)->at[0], ((const shd_job_pair *)field)->at[1]);
+    case SHD_KIND_CHOICE: return json_string(key->words[*(const int32_t *)field]);
+    case SHD_KIND_TEXTS: return texts_json(field);
+    case SHD_KIND_WORD_OR_PATH: return source_json(key, field);
+    case SHD_KIND_NAME:
+    case SHD_KIND_PATH:
+    case SHD_KIND_PATH_OR_NULL: memcpy(&text, field, sizeof text); return text ? json_string(text) : json_null();
+    case SHD_KIND_INT:
+    case SHD_KIND_INT_OR_AUTO:
+    case SHD_KIND_INT_OR_NULL: memcpy(&integer, field, sizeof integer); break;
+    }
+    if (key->kind == SHD_KIND_INT_OR_AUTO && integer == 0) return json_string("auto");
+    if (key->kind == SHD_KIND_INT_OR_NULL && integer < 0) return json_null();
+    return json_integer(integer);
+}
+
+static json_t *job_json(const shd_job *job) {
+    int32_t count;
+    const shd_job_key *keys = shd_job_keys(&count);
+    json_t *root = json_object();
+    bool good = root != NULL;
+    for (int32_t i = 0; good && i < count; i++) {
+        json_t *section = *keys[i].section ? json_object_get(root, keys[i].section) : root;
+        if (!section) {
+            section = json_object();
+            good = json_object_set_new(root, keys[i].section, section) == 0;
+        }
+        good = good && json_object_set_new(section, keys[i].name, value_json(job, &keys[i])) == 0;
+    }
+    if (good) return root;
+    json_decref(root);
+    return NULL;
+}
+
+/* jansson allocates with malloc; the caller's copy is one of ours. */
+static char *dump(const json_t *value, size_t flags) {
+    size_t bytes = json_dumpb(value, NULL, 0, flags);
+    char *text = bytes ? shd_alloc(bytes + 1, 1) : NULL;
+    if (text) json_dumpb(value, text, bytes, flags);
+    return text;
+}
+
+sherd_status shd_job_resolved_json(const shd_job *job, char **out) {
+    json_t *root = job_json(job);
+    char *text = root ? dump(root, JSON_INDENT(1) | JSON_REAL_PRECISION(17)) : NULL;
+    json_decref(root);
+    if (!text) return shd_fail(SHERD_MEMORY, "%s: out of memory", job->path);
+    *out = text;
+    return SHERD_OK;
+}
+
+/* --- for people --------------------------------------------------------------------------------------------------------- */
+
+/* A value as it would stand in a job file; texts without quotes. */
+static char *value_text(const shd_job *job, const shd_job_key *key) {
+    json_t *value = value_json(job, key);
+    char *text = NULL;
+    if (json_is_string(value))
+        text = shd_strdup(json_string_value(value));
+    else if (value)
+        text = dump(value, JSON_ENCODE_ANY | JSON_REAL_PRECISION(9));
+    json_decref(value);
+    return text;
+}
+
+static const char *default_text(const shd_job_key *key) {
+    return key->required ? "required" : key->fallback ? key->fallback : key->computed;
+}
+
+/* "(job.yaml:12)", "(--set train.steps=5)", "(default)". */
+static void origin_text(const shd_job *job, int32_t index, char *text, size_t bytes) {
+    int32_t count;
+    const shd_job_key *key = &shd_job_keys(&count)[index];
+    const shd_yaml_place *place = job ? &job->origins[index].place : NULL;
+    if (place && place->source && place->line > 0)
+        snprintf(text, bytes, "%s:%d", place->source, place->line);
+    else if (place && place->source)
+        snprintf(text, bytes, "%s", place->source);
+    else
+        snprintf(text, bytes, "%s", key->required ? "required" : key->fallback ? "default" : "default, computed");
+}
+
+static void explain_key(shd_text *out, const shd_job *job, int32_t index) {
+    int32_t count;
+    const shd_job_key *key = &shd_job_keys(&count)[index];
+    char expected[SHD_JOB_TEXT_BYTES], origin[SHD_JOB_TEXT_BYTES];
+    shd_job_expected(key, expected);
+    origin_text(job, index, origin, sizeof origin);
+    char *value = job ? value_text(job, key) : NULL;
+    shd_text_add(out, "%s%s: %s  (%s)\n", *key->section ? "  " : "", key->name, value ? value : default_text(key),
+                 origin);
+    shd_text_add(out, "      %s%s%s; %s\n", expected, *key->unit ? ", in " : "", key->unit, key->help);
+    shd_free(value);
+}
+
+sherd_status shd_job_explain(const shd_job *job, char **out) {
+    int32_t count;
+    const shd_job_key *keys = shd_job_keys(&count);
+    shd_text text = {0};
+    for (int32_t i = 0; i < count; i++) {
+        int32_t section_count, section = shd_job_find_section(keys[i].section);
+        if (section >= 0 && strcmp(keys[i].section, keys[i - 1].section) != 0)
+            shd_text_add(&text, "\n%s:  # %s\n", keys[i].section, shd_job_sections(&section_count)[section].about);
+        explain_key(&text, job, i);
+    }
+    return shd_text_finish(&text, out);
+}
+
+/* --- docs/JOB.md -------------------------------------------------------------------------------------------------------- */
+
+static void document_key(shd_text *out, const shd_job_key *key) {
+    char expected[SHD_JOB_TEXT_BYTES];
+    shd_job_expected(key, expected);
+    const char *tick = key->fallback ? "`" : "";
+    shd_text_add(out, "| `%s` | %s%s%s | %s%s%s | %s |\n", key->name, expected, *key->unit ? ", in " : "", key->unit,
+                 tick, default_text(key), tick, key->help);
+}
+
+sherd_status shd_job_document(char **out) {
+    static const char *const head = "| key | value | default | meaning |\n| --- | --- | --- | --- |\n";
+    int32_t count, section_count;
+    const shd_job_key *keys = shd_job_keys(&count);
+    const shd_job_section *sections = shd_job_sections(&section_count);
+    shd_text text = {0};
+    shd_text_add(&text,
+                 "# The job file\n\n"
+                 "<!-- Generated from io/schema.h by `./dev docs`; a test compares the two. -->\n\n"
+                 "A job is one YAML document: sections of keys, all listed here, nothing else is accepted. Scalars are "
+                 "those of YAML 1.2's core\n"
+                 "schema, strictly: `2e-5` is a number, `1e3` is no whole number, `08`, `0x10` and `1:30` are none at "
+                 "all, `no` is no boolean.\n"
+                 "`--set key.path=value` sets a key on the command line, the value as after a colon: `--set "
+                 "optimizer.betas='[0.9, 0.99]'`.\n\n"
+                 "Paths are relative to the job file, in `--set` to the working directory. `sherd train JOB.yaml "
+                 "--explain` shows every key with\n"
+                 "its value and where that comes from.\n\n%s",
+                 head);
+    for (int32_t i = 0; i < count; i++) {
+        int32_t section = shd_job_find_section(keys[i].section);
+        if (section >= 0 && strcmp(keys[i].section, keys[i - 1].section) != 0)
+            shd_text_add(&text, "\n## %s: %s\n\n%s", sections[section].name, sections[section].about, head);
+        document_key(&text, &keys[i]);
+    }
+    return shd_text_finish(&text, out);
+}
