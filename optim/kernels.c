@@ -1,5 +1,5 @@
-/* Compiled once for each instruction set: SHD_ISA names it. The loops are plain C that the compiler vectorises; -fno-math-errno
- * lets it use the vector square root, which rounds as the scalar one does. */
+/* Compiled once for each instruction set: SHD_ISA names it. The loops are plain C that the compiler vectorises;
+ * -fno-math-errno lets it use the vector square root, which rounds as the scalar one does. */
 #include "optim/kernels.h"
 
 #include <math.h>

@@ -1,7 +1,7 @@
 /* The inner loops of the optimizers, compiled once for each instruction set.
  *
- * Every loop does the same correctly rounded operations in the same order whatever the vector width, so all sets give the same
- * bits; the choice is one of speed only. */
+ * Every loop does the same correctly rounded operations in the same order whatever the vector width, so all sets give
+ * the same bits; the choice is one of speed only. */
 #ifndef SHD_OPTIM_KERNELS_H
 #define SHD_OPTIM_KERNELS_H
 

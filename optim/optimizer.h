@@ -1,11 +1,13 @@
 /* Optimizers over spans: one fused pass over parameters, gradients and state.
  *
- * Nothing here knows of tensors, shards or ranks: a span is any run of elements that share one learning rate and decay. Elementwise, so
- * any split of a tensor into spans gives the same bits, on any number of threads and any instruction set.
+ * Nothing here knows of tensors, shards or ranks: a span is any run of elements that share one learning rate and decay.
+ * Elementwise, so any split of a tensor into spans gives the same bits, on any number of threads and any instruction
+ * set.
  *
- * Formulas, in float32 per element with factors computed in double once a step; t = step + 1, g the gradient times gradient_scale:
+ * Formulas, in float32 per element with factors computed in double once a step; t = step + 1, g the gradient times
+ * gradient_scale:
  * AdamW  m = β₁m + (1−β₁)g, v = β₂v + (1−β₂)g², p = (1 − lr·wd)p − lr/(1−β₁ᵗ) · m / (√v/√(1−β₂ᵗ) + ε)
- *        (Loshchilov, Hutter: "Decoupled weight decay regularization", ICLR 2019; ε outside the root, as PyTorch has it)
+ *        (Loshchilov, Hutter: "Decoupled weight decay regularization", ICLR 2019; ε outside the root as in PyTorch)
  * Lion   u = sign(β₁m + (1−β₁)g), m = β₂m + (1−β₂)g, p = (1 − lr·wd)p − lr·u
  *        (Chen et al.: "Symbolic discovery of optimization algorithms", 2023)
  * SGD    g = g + wd·p, b = momentum·b + g, p = p − lr·b; b is 0 before the first step. Without momentum b is g. */
@@ -28,7 +30,8 @@ int32_t shd_optimizer_state_count(const sherd_optimizer *optimizer);
 /* "exp_avg", "exp_avg_sq", "momentum": what checkpoints call state `index`. */
 const char *shd_optimizer_state_name(const sherd_optimizer *optimizer, int32_t index);
 
-/* The learning rate of step `step`, from 0; the formulas stand at sherd_schedule. From total_steps on it stays at the schedule's end. */
+/* The learning rate of step `step`, from 0; the formulas stand at sherd_schedule. From total_steps on it stays at the
+ * schedule's end. */
 double shd_schedule_lr(const sherd_optimizer *optimizer, int64_t step);
 
 /* Whether weight decay touches a tensor of `dim_count` dimensions. */
@@ -48,12 +51,14 @@ typedef struct shd_update {
     bool decay;
 } shd_update;
 
-/* Updates one span; its arrays must not overlap. Elements whose parameter, gradient and state are zero stay zero: padding needs no mask.
+/* Updates one span; its arrays must not overlap. Elements whose parameter, gradient and state are zero stay zero:
+ * padding needs no mask.
  * Threads: spreads over `pool`. */
 void shd_optimizer_update(const sherd_optimizer *optimizer, shd_pool *pool, const shd_update *update);
 
-/* Adds Σ values² to *sum: per block of 256 elements 16 lanes of double partial sums, folded in lane order, then added exactly, so that
- * neither shards nor threads change the result. `count`: a multiple of 256. `partials`: work memory for count/256 doubles. */
+/* Adds Σ values² to *sum: per block of 256 elements 16 lanes of double partial sums, folded in lane order, then added
+ * exactly, so that neither shards nor threads change the result. `count`: a multiple of 256. `partials`: work memory
+ * for count/256 doubles. */
 void shd_square_sum(shd_pool *pool, const float *values, int64_t count, double *partials, shd_exact_sum *sum);
 
 #endif

@@ -1,6 +1,7 @@
-/* Digit i weighs 2^(32·i - 1074): the sum is an integer multiple of the smallest subnormal. A value touches three neighbouring
- * digits by less than 2^32 each, so digits stay within 63 bits for 2^30 additions; then carries move up, which leaves every
- * digit in [0, 2^32) but the last, which keeps the sign. Finite doubles end in digit 65; the two above hold 2^62 of them. */
+/* Digit i weighs 2^(32·i - 1074): the sum is an integer multiple of the smallest subnormal. A value touches three
+ * neighbouring digits by less than 2^32 each, so digits stay within 63 bits for 2^30 additions; then carries move up,
+ * which leaves every digit in [0, 2^32) but the last, which keeps the sign. Finite doubles end in digit 65; the two
+ * above hold 2^62 of them. */
 #include "runtime/base/exact_sum.h"
 
 #include <math.h>

@@ -6,7 +6,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* 2^-1074 … 2^1023 in 32-bit digits, held in 64 bits so that carries may wait; room for 2^30 additions between carries. */
+/* 2^-1074 … 2^1023 in 32-bit digits, held in 64 bits so that carries may wait; room for 2^30 additions between
+ * carries. */
 enum { SHD_EXACT_SUM_DIGITS = 68 };
 
 /* A plain value: copy it, send it to other ranks (same byte order). All zero is the empty sum. */

@@ -79,8 +79,8 @@ int64_t shd_permute(uint64_t key, int64_t size, int64_t index) {
     if (size == 1) return 0;
     int bits = 64 - __builtin_clzll((uint64_t)size - 1);
     int half_bits = (bits + 1) / 2;
-    /* A walk along the cycle of `index` comes back below `size` at the latest at `index` itself. The domain is less than four
-     * times as large, so four steps are expected at most. */
+    /* A walk along the cycle of `index` comes back below `size` at the latest at `index` itself. The domain is less
+     * than four times as large, so four steps are expected at most. */
     uint64_t value = (uint64_t)index;
     do value = feistel(key, half_bits, value);
     while (value >= (uint64_t)size);
