@@ -1,0 +1,59 @@
+#include "runtime/train/setup.h"
+
+#include "runtime/base/arith.h"
+
+#include <sched.h>
+
+static int64_t count_cores(void) {
+    cpu_set_t allowed;
+    return sched_getaffinity(0, sizeof allowed, &allowed) == 0 ? CPU_COUNT(&allowed) : 1;
+}
+
+int32_t shd_job_threads(const shd_job *job) {
+    int64_t threads = job->run.threads ? job->run.threads : count_cores() / job->run.ranks;
+    return (int32_t)shd_max(threads, 1);
+}
+
+void shd_job_options(const shd_job *job, sherd_options *out) {
+    *out = (sherd_options)SHERD_OPTIONS_INIT;
+    out->world_size = (int32_t)job->run.ranks;
+    out->stage = (int32_t)job->shard.stage;
+    out->gather = job->shard.gather;
+    out->prefetch = (int32_t)job->shard.prefetch;
+    out->micro_steps = (int32_t)(job->train.global_batch / (job->train.micro_batch * job->run.ranks));
+    out->clip = job->train.clip;
+    out->optimizer = (sherd_optimizer){.kind = job->optimizer.name,
+                                       .schedule = job->optimizer.schedule,
+                                       .decay = job->optimizer.decay,
+                                       .warmup_steps = (int32_t)job->optimizer.warmup_steps,
+                                       .total_steps = job->train.steps,
+                                       .lr = job->optimizer.lr,
+                                       .min_lr = job->optimizer.min_lr,
+                                       .beta1 = job->optimizer.betas.at[0],
+                                       .beta2 = job->optimizer.betas.at[1],
+                                       .eps = job->optimizer.eps,
+                                       .momentum = job->optimizer.momentum,
+                                       .weight_decay = job->optimizer.weight_decay};
+    out->threads = shd_job_threads(job);
+    out->timeout_s = job->run.timeout_s;
+    out->start_timeout_s = job->run.start_timeout_s;
+}
+
+sherd_status shd_job_model(const shd_job *job, shd_model **out) {
+    static const shd_model_family families[] = {[SHD_JOB_GPT2] = SHD_MODEL_GPT2, [SHD_JOB_LLAMA] = SHD_MODEL_LLAMA};
+    const shd_model_config config = {.family = families[job->model.family],
+                                     .vocab_size = job->model.vocab_size,
+                                     .context = job->model.context,
+                                     .d_model = job->model.d_model,
+                                     .n_layer = job->model.n_layer,
+                                     .n_head = job->model.n_head,
+                                     .n_kv_head = job->model.n_kv_head,
+                                     .d_ff = job->model.d_ff,
+                                     .rope_theta = job->model.rope_theta,
+                                     .tied_embeddings = job->model.tied_embeddings,
+                                     .frozen = job->model.frozen.items,
+                                     .frozen_count = job->model.frozen.count,
+                                     .micro_batch = job->train.micro_batch,
+                                     .threads = shd_job_threads(job)};
+    return shd_model_create(&config, out);
+}

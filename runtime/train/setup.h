@@ -1,0 +1,21 @@
+/* From a job to what a session needs: the one conversion, for training and for everything that only wants to look. */
+#ifndef SHD_TRAIN_SETUP_H
+#define SHD_TRAIN_SETUP_H
+
+#include "io/job.h"
+#include "runtime/model/model.h"
+
+#include <sherd/options.h>
+
+/* Compute threads of each rank: run.threads, or for `auto` the cores this process may use ÷ run.ranks, at least 1. */
+int32_t shd_job_threads(const shd_job *job);
+
+/* The session's options. Left at their defaults: rank and rendezvous, which the environment gives, and eval_micro_steps, which the
+ * validation data give. */
+void shd_job_options(const shd_job *job, sherd_options *out);
+
+/* The job's model, its scratch memory sized for shd_job_threads. Owns: destroy *out with shd_model_destroy.
+ * Fails: CONFIG (a key that is impossible, named), MEMORY. */
+sherd_status shd_job_model(const shd_job *job, shd_model **out);
+
+#endif
