@@ -1,4 +1,4 @@
-# Counts the tests in a meson test log: those that a Criterion suite reports one by one, and each other program as one.
+# Counts the tests in a meson test log: those that Criterion and unittest report one by one, and each other program as one.
 # Prints what failed, then "N passed, N failed"; exits 1 when something failed or nothing ran.
 function close_program() {
     if (name == "") return
@@ -21,6 +21,11 @@ function close_program() {
         if ($i == "Tested:") tested += $(i + 1)
         if ($i == "Failing:" || $i == "Crashing:") failing += $(i + 1)
     }
+}
+/^Ran [0-9]+ tests? in / { tested += $2 }
+/^FAILED \(/ {
+    gsub(/[^0-9]+/, " ")
+    for (i = 1; i <= NF; i++) failing += $i
 }
 END {
     close_program()
