@@ -3,14 +3,17 @@
  * Three queues run instructions in the order of the list: COMPUTE, GATHER and REDUCE. Across queues of a rank only `waits` order
  * instructions; across ranks only counters do: monotonic, one per (rank, unit, kind), raised by `signals` when an
  * instruction is done and awaited on all ranks by `awaits` before one starts. COUNT and VERDICT also order: each ends after every
- * rank has begun it. Nothing else may be relied on: the verifier checks that this suffices, see verify.h.
+ * rank has begun it. A run starts on a rank when the COMPUTE instructions of its last run are done there; by then all others are too.
+ * Nothing else may be relied on: the verifier checks that this suffices, see verify.h.
  *
- *   counter     raised by rank r when                                       awaited by
- *   UPDATED     its UPDATE u is done                                        GATHER u
- *   PUBLISHED   its gradient of u is complete (last writer of a micro-batch) REDUCE u
- *   CONSUMED    its REDUCE u has read all peers' gradients                  the next writer of that memory; GATHER_GRADIENT u
- *   READ_DONE   its last read of peers' (or shared) memory of u in a step   UPDATE u; at stage 0 the next step's first REDUCE u
- */
+ *   counter     raised by rank r when                                        awaited by
+ *   UPDATED     its UPDATE u is done                                         GATHER u
+ *   PUBLISHED   its last read of u's parameters in a micro-batch, and its    REDUCE u
+ *               gradient of u, are done
+ *   CONSUMED    its REDUCE u has read all peers' gradients                   the next writer of that memory; GATHER_GRADIENT u
+ *
+ * No counter guards parameters against UPDATE u: it follows REDUCE u of the last micro-step, so every rank has published. None guards
+ * accumulators of stage 0 against the next run: COUNT ends after every rank has finished the last one. docs/PROGRAM.md tells the whole story. */
 #ifndef SHD_SCHEDULE_PROGRAM_H
 #define SHD_SCHEDULE_PROGRAM_H
 
@@ -44,13 +47,7 @@ const char *shd_op_text(shd_op op);
 typedef enum shd_queue_id { SHD_QUEUE_COMPUTE, SHD_QUEUE_GATHER, SHD_QUEUE_REDUCE, SHD_QUEUES } shd_queue_id;
 const char *shd_queue_text(shd_queue_id queue);
 
-typedef enum shd_counter {
-    SHD_COUNTER_UPDATED,
-    SHD_COUNTER_PUBLISHED,
-    SHD_COUNTER_CONSUMED,
-    SHD_COUNTER_READ_DONE,
-    SHD_COUNTERS
-} shd_counter;
+typedef enum shd_counter { SHD_COUNTER_UPDATED, SHD_COUNTER_PUBLISHED, SHD_COUNTER_CONSUMED, SHD_COUNTERS } shd_counter;
 const char *shd_counter_text(shd_counter counter);
 
 /* Raises this rank's counter (kind, unit) by one. */
@@ -77,9 +74,10 @@ typedef enum shd_access_mode {
 /* Bytes of a buffer that an instruction touches. */
 typedef struct shd_access {
     shd_access_mode mode;
-    int32_t buffer_index; /* in plan->buffers */
-    bool of_all_ranks;    /* EXPORTED buffers: the same range of every rank's buffer, not only of the own one */
+    int32_t buffer_index;           /* in plan->buffers */
+    bool of_all_ranks;              /* EXPORTED buffers: a range of every rank's buffer, not only of the own one */
     int64_t first_byte, byte_count; /* from the buffer's start */
+    int64_t stride_bytes;           /* of_all_ranks: rank s's range begins s strides later */
 } shd_access;
 
 /* Runs [first, first + count) into the program's tables of waits, awaits, signals and accesses. */
@@ -92,14 +90,20 @@ typedef struct shd_instruction {
     shd_queue_id queue;
     int32_t unit_index; /* -1: none */
     int32_t micro_step; /* -1: outside micro-steps */
-    int32_t residency;  /* GATHER, RELEASE, FORWARD, BACKWARD: see program.c; -1: none */
+    int32_t residency;  /* GATHER, WAIT, RELEASE, FORWARD, BACKWARD: the unit's own in plan->gathers; REDUCE: in
+                           plan->gradients; -1: none */
     bool first_reduce;  /* REDUCE: sets the accumulator instead of adding to it */
     int64_t bytes;      /* collectives: logical bytes received by this rank, 0 for others */
     shd_run waits;      /* indices of earlier instructions of other queues that must be done */
     shd_run awaits, signals, accesses;
 } shd_instruction;
 
-typedef enum shd_program_kind { SHD_PROGRAM_TRAIN, SHD_PROGRAM_EVALUATE, SHD_PROGRAM_PROLOGUE } shd_program_kind;
+typedef enum shd_program_kind {
+    SHD_PROGRAM_TRAIN,
+    SHD_PROGRAM_EVALUATE,
+    SHD_PROGRAM_PROLOGUE,
+    SHD_PROGRAM_KINDS
+} shd_program_kind;
 
 typedef struct shd_program {
     shd_program_kind kind;
@@ -116,19 +120,24 @@ typedef struct shd_program {
 
 /* Compiles plan + policy into the program of plan->policy.rank. The same call on every rank gives programs that fit together.
  *
- * TRAIN: `micro_steps` ≥ 1. With `clip`, or when clip is false too, NORM and VERDICT come; with clip UPDATE follows VERDICT, without it
- * UPDATE u follows the last NORM u inside backward as soon as nobody reads u's parameters any more.
- * EVALUATE: forward only, then VERDICT. PROLOGUE: run once after fill or load; at stages 1 and 2 with copy it gathers every unit (frozen groups
- * included) so that a step begins with all parameters in place; empty of gathers elsewhere.
+ * TRAIN: COUNT; `micro_steps` ≥ 1 times the events of the plan; NORM of every unit; VERDICT. UPDATE follows VERDICT with `clip`; without it UPDATE u
+ * follows NORM u inside backward, and all come before VERDICT. Parameters become readable
+ *   stage 0, or one rank      from the start; no GATHER at all
+ *   stages 1, 2, shared       by a GATHER of every unit before its first forward in a run
+ *   stages 1, 2, copy         by a GATHER of every trainable group after its UPDATE; a run begins and ends with all of them in place
+ *   stage 3                   by a GATHER for each residency of the plan, in its order
+ * EVALUATE: forward only, `micro_steps` ≥ 1 times, then VERDICT. PROLOGUE: run once after fill or load, when every rank has set its shards; at
+ * stages 1 and 2 with copy it gathers every unit, frozen groups included; elsewhere it is empty. `micro_steps` does not matter to it.
  * Fails: ARGUMENT, MEMORY. Destroy *out with shd_program_destroy. */
 sherd_status shd_program_compile(const shd_plan *plan, shd_program_kind kind, int32_t micro_steps, bool clip,
                                  shd_program **out);
+/* Accepts NULL. */
 void shd_program_destroy(shd_program *program);
 
 /* One line per instruction: index, queue, op, unit, micro-step, bytes, waits, awaits, signals. */
 void shd_program_print(const shd_program *program, const shd_plan *plan, FILE *out);
 
-/* A 64-bit hash of the instructions; the same on every rank of a job. */
+/* A 64-bit hash (XXH3) of the instructions without their accesses; the same on every rank of a job. */
 uint64_t shd_program_hash(const shd_program *program);
 
 #endif

@@ -1,0 +1,171 @@
+/* See access.h.
+ *
+ * Where the caller's own code runs, the accesses are what a session lends: the parameters of the unit and of those it shares, their
+ * gradients, the activations up to the unit's, and the work areas, whose contents survive from unit to unit of a micro-batch. */
+#include "runtime/schedule/access.h"
+
+static int64_t group_bytes(const shd_group *group) { return group->padded_count * SHD_ELEMENT_BYTES; }
+static int64_t shard_bytes(const shd_group *group) { return group->shard_count * SHD_ELEMENT_BYTES; }
+
+static void touch(shd_builder *builder, shd_access_mode mode, int32_t buffer, int64_t first, int64_t bytes) {
+    shd_builder_access(builder,
+                       (shd_access){.mode = mode, .buffer_index = buffer, .first_byte = first, .byte_count = bytes});
+}
+
+static void touch_all(shd_builder *builder, shd_access_mode mode, int32_t buffer) {
+    if (buffer >= 0) touch(builder, mode, buffer, 0, builder->plan->buffers[buffer].bytes);
+}
+
+/* Reads a range of every rank's buffer; rank s's begins at first + s·stride. */
+static void read_ranks(shd_builder *builder, int32_t buffer, int64_t first, int64_t bytes, int64_t stride) {
+    shd_builder_access(builder, (shd_access){.mode = SHD_ACCESS_READ,
+                                             .buffer_index = buffer,
+                                             .of_all_ranks = builder->plan->policy.world_size > 1,
+                                             .first_byte = first,
+                                             .byte_count = bytes,
+                                             .stride_bytes = stride});
+}
+
+/* Writes all of a full buffer but the own shard. */
+static void write_peers_shards(shd_builder *builder, int32_t buffer, const shd_group *group) {
+    int64_t own = builder->plan->policy.rank * shard_bytes(group);
+    touch(builder, SHD_ACCESS_WRITE, buffer, 0, own);
+    touch(builder, SHD_ACCESS_WRITE, buffer, own + shard_bytes(group), group_bytes(group) - own - shard_bytes(group));
+}
+
+/* The own shard of a buffer that holds the group in full, or just that shard. */
+static void touch_shard(shd_builder *builder, shd_access_mode mode, int32_t buffer, const shd_group *group, bool full) {
+    touch(builder, mode, buffer, full ? builder->plan->policy.rank * shard_bytes(group) : 0, shard_bytes(group));
+}
+
+int32_t shd_gather_find(const shd_plan *plan, int32_t unit, int32_t event) {
+    for (int32_t i = 0; i < plan->gather_count; i++) {
+        const shd_residency *residency = &plan->gathers[i];
+        if (residency->unit_index == unit && residency->first_event <= event && event <= residency->last_event)
+            return i;
+    }
+    return -1;
+}
+
+int32_t shd_gradient_find(const shd_plan *plan, int32_t unit) {
+    for (int32_t i = 0; i < plan->gradient_count; i++)
+        if (plan->gradients[i].unit_index == unit) return i;
+    return -1;
+}
+
+/* A unit's gathered parameters: in their own buffers, or in a slot, the trainable group first. */
+static void touch_gathered(shd_builder *builder, shd_access_mode mode, int32_t unit, int32_t residency) {
+    const shd_plan *plan = builder->plan;
+    const int32_t groups[] = {plan->units[unit].trainable_group, plan->units[unit].frozen_group};
+    int64_t first = 0;
+    for (int i = 0; i < 2; i++) {
+        if (groups[i] < 0) continue;
+        const shd_group *group = &plan->groups[groups[i]];
+        if (group->parameters_buffer >= 0) {
+            touch(builder, mode, group->parameters_buffer, 0, group_bytes(group));
+        } else if (residency >= 0) {
+            touch(builder, mode, plan->gathers[residency].slot_buffer, first, group_bytes(group));
+            first += group_bytes(group);
+        }
+    }
+}
+
+/* What a unit's own code does to the gradient of `owner`: the first writer of a micro-batch sets it, later ones add. */
+static void touch_gradient(shd_builder *builder, int32_t owner, int32_t event) {
+    int32_t found = shd_gradient_find(builder->plan, owner);
+    if (found < 0) return;
+    const shd_residency *residency = &builder->plan->gradients[found];
+    int64_t bytes = builder->plan->units[owner].gradient_bytes;
+    if (event != residency->first_event) touch(builder, SHD_ACCESS_READ, residency->slot_buffer, 0, bytes);
+    touch(builder, SHD_ACCESS_WRITE, residency->slot_buffer, 0, bytes);
+}
+
+static void touch_work_areas(shd_builder *builder, int32_t event) {
+    const int32_t areas[] = {builder->plan->scratch_buffer, builder->plan->logits_buffer};
+    for (int i = 0; i < 2; i++) {
+        if (event > 0) touch_all(builder, SHD_ACCESS_READ, areas[i]);
+        touch_all(builder, SHD_ACCESS_WRITE, areas[i]);
+    }
+}
+
+void shd_access_compute(shd_builder *builder, int32_t event) {
+    const shd_plan *plan = builder->plan;
+    bool backward = event >= plan->unit_count;
+    int32_t u = backward ? 2 * plan->unit_count - 1 - event : event;
+    const shd_unit_plan *unit = &plan->units[u];
+    touch_gathered(builder, SHD_ACCESS_READ, u, shd_gather_find(plan, u, event));
+    for (int32_t i = 0; i < unit->share_count; i++)
+        touch_gathered(builder, SHD_ACCESS_READ, unit->shares[i], shd_gather_find(plan, unit->shares[i], event));
+
+    if (u > 0) touch_all(builder, SHD_ACCESS_READ, plan->units[u - 1].activation_buffer);
+    touch_all(builder, backward ? SHD_ACCESS_READ : SHD_ACCESS_WRITE, unit->activation_buffer);
+    touch_work_areas(builder, event);
+    if (!backward) return;
+    touch_gradient(builder, u, event);
+    for (int32_t i = 0; i < unit->share_count; i++) touch_gradient(builder, unit->shares[i], event);
+}
+
+static void gather_group(shd_builder *builder, int32_t group_index, int32_t slot, int64_t slot_first) {
+    const shd_group *group = &builder->plan->groups[group_index];
+    if (group->shard_buffer >= 0) {
+        read_ranks(builder, group->shard_buffer, 0, shard_bytes(group), 0);
+        touch(builder, SHD_ACCESS_WRITE, slot, slot_first, group_bytes(group));
+    } else if (builder->plan->policy.gather_shared) {
+        touch(builder, SHD_ACCESS_ACQUIRE, group->parameters_buffer, 0, group_bytes(group));
+    } else {
+        read_ranks(builder, group->parameters_buffer, 0, shard_bytes(group), shard_bytes(group));
+        write_peers_shards(builder, group->parameters_buffer, group);
+    }
+}
+
+void shd_access_gather(shd_builder *builder, int32_t unit, int32_t residency, bool with_frozen) {
+    const shd_unit_plan *planned = &builder->plan->units[unit];
+    int32_t slot = residency >= 0 ? builder->plan->gathers[residency].slot_buffer : -1;
+    if (planned->trainable_group >= 0) gather_group(builder, planned->trainable_group, slot, 0);
+    if (planned->frozen_group >= 0 && with_frozen)
+        gather_group(builder, planned->frozen_group, slot, planned->gradient_bytes);
+}
+
+void shd_access_release(shd_builder *builder, int32_t unit, int32_t residency) {
+    touch_gathered(builder, SHD_ACCESS_DROP, unit, residency);
+}
+
+void shd_access_reduce(shd_builder *builder, int32_t unit, bool first_reduce) {
+    const shd_plan *plan = builder->plan;
+    const shd_group *group = &plan->groups[plan->units[unit].trainable_group];
+    int32_t slot = plan->gradients[shd_gradient_find(plan, unit)].slot_buffer;
+    bool full = plan->policy.stage == 0;
+    read_ranks(builder, slot, plan->policy.rank * shard_bytes(group), shard_bytes(group), 0);
+    if (!first_reduce) touch_shard(builder, SHD_ACCESS_READ, group->accumulator_buffer, group, full);
+    touch_shard(builder, SHD_ACCESS_WRITE, group->accumulator_buffer, group, full);
+}
+
+void shd_access_norm(shd_builder *builder, int32_t unit) {
+    const shd_plan *plan = builder->plan;
+    const shd_group *group = &plan->groups[plan->units[unit].trainable_group];
+    touch_shard(builder, SHD_ACCESS_READ, group->accumulator_buffer, group, plan->policy.stage == 0);
+    touch(builder, SHD_ACCESS_WRITE, plan->partials_buffer, 0,
+          group->shard_count / SHD_BLOCK_COUNT * (int64_t)sizeof(double));
+}
+
+void shd_access_gather_gradient(shd_builder *builder, int32_t unit) {
+    const shd_plan *plan = builder->plan;
+    const shd_group *group = &plan->groups[plan->units[unit].trainable_group];
+    read_ranks(builder, group->accumulator_buffer, 0, shard_bytes(group), shard_bytes(group));
+    write_peers_shards(builder, group->accumulator_buffer, group);
+}
+
+void shd_access_update(shd_builder *builder, int32_t unit) {
+    const shd_plan *plan = builder->plan;
+    const shd_group *group = &plan->groups[plan->units[unit].trainable_group];
+    touch_all(builder, SHD_ACCESS_READ, group->accumulator_buffer);
+    bool full = plan->policy.stage == 0;
+    int32_t parameters = group->parameters_buffer >= 0 ? group->parameters_buffer : group->shard_buffer;
+    for (shd_access_mode mode = SHD_ACCESS_READ; mode <= SHD_ACCESS_WRITE; mode++) {
+        if (full)
+            touch_all(builder, mode, parameters);
+        else
+            touch_shard(builder, mode, parameters, group, group->parameters_buffer >= 0);
+        for (int32_t s = 0; s < plan->policy.state_count; s++) touch_all(builder, mode, group->state_buffers[s]);
+    }
+}

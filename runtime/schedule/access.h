@@ -1,0 +1,22 @@
+/* What each instruction touches, noted at the builder's open instruction. Pure descriptions: the engine moves the bytes, the
+ * verifier follows them. */
+#ifndef SHD_SCHEDULE_ACCESS_H
+#define SHD_SCHEDULE_ACCESS_H
+
+#include "runtime/schedule/builder.h"
+
+/* The residency of `unit` in plan->gathers at `event`, and in plan->gradients; -1: none. */
+int32_t shd_gather_find(const shd_plan *plan, int32_t unit, int32_t event);
+int32_t shd_gradient_find(const shd_plan *plan, int32_t unit);
+
+/* FORWARD and BACKWARD. */
+void shd_access_compute(shd_builder *builder, int32_t event);
+/* Both groups of the unit, or only the trainable one. */
+void shd_access_gather(shd_builder *builder, int32_t unit, int32_t residency, bool with_frozen);
+void shd_access_release(shd_builder *builder, int32_t unit, int32_t residency);
+void shd_access_reduce(shd_builder *builder, int32_t unit, bool first_reduce);
+void shd_access_norm(shd_builder *builder, int32_t unit);
+void shd_access_gather_gradient(shd_builder *builder, int32_t unit);
+void shd_access_update(shd_builder *builder, int32_t unit);
+
+#endif

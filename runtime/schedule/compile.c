@@ -1,0 +1,311 @@
+/* From plan and policy to the step program. The order of a micro-step's event:
+ *
+ *   GATHER of the residencies issued now · NORM and UPDATE of what was reduced some events ago (last micro-step) · WAIT for the
+ *   residencies that begin · FORWARD or BACKWARD · RELEASE of those that end · REDUCE of the gradients that are complete
+ *
+ * Everything is stated as it is needed (wait, await); the builder leaves out what is implied. Two rules keep the list free of dead ends:
+ * every need names an earlier instruction, and all ranks have the same list.
+ *
+ * What needs no statement: all REDUCEs of a run are before its VERDICT (through NORM), so gradient slots, accumulators and state are free
+ * when the next run begins; COUNT ends after every rank has begun the run, so nobody still reads peers' memory for the last one. */
+#include "runtime/base/memory.h"
+#include "runtime/base/status.h"
+#include "runtime/schedule/access.h"
+#include "runtime/schedule/builder.h"
+
+/* Backward events between a gradient's last write and its NORM, to leave REDUCE time. */
+enum { NORM_DELAY_EVENTS = 2 };
+
+/* The last instruction of each kind for a unit; -1: none yet. */
+typedef struct unit_trace {
+    int32_t gather, backward, reduce, gather_gradient, update;
+} unit_trace;
+
+typedef struct compiler {
+    shd_builder builder;
+    const shd_plan *plan;
+    shd_program_kind kind;
+    int32_t micro_steps;
+    bool clip;
+    bool many;           /* ranks: there is something to gather */
+    int32_t count_index; /* COUNT */
+    unit_trace *units;
+    int32_t
+        *vacated; /* by slot buffer: the RELEASE or REDUCE that ended its last tenancy; -1: free since the run began */
+    int32_t *regathered; /* GATHERs after UPDATE, in order */
+    int32_t regathered_count;
+    int32_t normed_count; /* the first so many of plan->gradients have their NORM */
+} compiler;
+
+/* --- collectives ------------------------------------------------------------------------------------------------------------------- */
+
+static int64_t received_bytes(const shd_plan *plan, int32_t group) {
+    return group < 0 ? 0 : (plan->policy.world_size - 1) * plan->groups[group].shard_count * SHD_ELEMENT_BYTES;
+}
+
+/* Where the updates of the last run may still be under way: VERDICT has ordered them for TRAIN without clip. */
+static bool updates_may_linger(const compiler *c) { return c->kind == SHD_PROGRAM_EVALUATE || c->clip; }
+
+static int32_t emit_gather(compiler *c, int32_t u, int32_t residency, int32_t micro_step, bool with_frozen) {
+    const shd_unit_plan *unit = &c->plan->units[u];
+    unit_trace *trace = &c->units[u];
+    shd_builder_open(&c->builder,
+                     (shd_instruction){.op = SHD_OP_GATHER,
+                                       .queue = SHD_QUEUE_GATHER,
+                                       .unit_index = u,
+                                       .micro_step = micro_step,
+                                       .residency = residency,
+                                       .bytes = received_bytes(c->plan, unit->trainable_group) +
+                                                (with_frozen ? received_bytes(c->plan, unit->frozen_group) : 0)});
+    int32_t slot = residency < 0 ? -1 : c->plan->gathers[residency].slot_buffer;
+    if (slot >= 0) shd_builder_wait(&c->builder, c->vacated[slot]);
+    if (trace->update >= 0)
+        shd_builder_await(&c->builder, SHD_COUNTER_UPDATED, u, 1, trace->update);
+    else if (trace->gather < 0 && unit->gradient_bytes > 0 && updates_may_linger(c))
+        shd_builder_await(&c->builder, SHD_COUNTER_UPDATED, u, 0, -1);
+    shd_access_gather(&c->builder, u, residency, with_frozen);
+    return trace->gather = shd_builder_close(&c->builder);
+}
+
+static void emit_wait(compiler *c, int32_t u, int32_t residency, int32_t micro_step, int32_t gather) {
+    shd_builder_open(&c->builder, (shd_instruction){.op = SHD_OP_WAIT,
+                                                    .queue = SHD_QUEUE_COMPUTE,
+                                                    .unit_index = u,
+                                                    .micro_step = micro_step,
+                                                    .residency = residency});
+    shd_builder_wait(&c->builder, gather);
+    shd_builder_close(&c->builder);
+}
+
+static void emit_reduce(compiler *c, int32_t gradient, int32_t micro_step) {
+    const shd_residency *residency = &c->plan->gradients[gradient];
+    int32_t u = residency->unit_index;
+    shd_builder_open(&c->builder,
+                     (shd_instruction){.op = SHD_OP_REDUCE,
+                                       .queue = SHD_QUEUE_REDUCE,
+                                       .unit_index = u,
+                                       .micro_step = micro_step,
+                                       .residency = gradient,
+                                       .first_reduce = micro_step == 0,
+                                       .bytes = received_bytes(c->plan, c->plan->units[u].trainable_group)});
+    shd_builder_await(&c->builder, SHD_COUNTER_PUBLISHED, u, micro_step + 1, c->units[u].backward);
+    shd_builder_signal(&c->builder, SHD_COUNTER_CONSUMED, u);
+    shd_access_reduce(&c->builder, u, micro_step == 0);
+    c->units[u].reduce = c->vacated[residency->slot_buffer] = shd_builder_close(&c->builder);
+}
+
+static void emit_gather_gradient(compiler *c, int32_t u) {
+    shd_builder_open(&c->builder,
+                     (shd_instruction){.op = SHD_OP_GATHER_GRADIENT,
+                                       .queue = SHD_QUEUE_GATHER,
+                                       .unit_index = u,
+                                       .micro_step = -1,
+                                       .residency = -1,
+                                       .bytes = received_bytes(c->plan, c->plan->units[u].trainable_group)});
+    shd_builder_await(&c->builder, SHD_COUNTER_CONSUMED, u, c->micro_steps, c->units[u].reduce);
+    shd_access_gather_gradient(&c->builder, u);
+    c->units[u].gather_gradient = shd_builder_close(&c->builder);
+}
+
+static int32_t emit_exchange(compiler *c, shd_op op, shd_queue_id queue) {
+    shd_builder_open(&c->builder,
+                     (shd_instruction){.op = op, .queue = queue, .unit_index = -1, .micro_step = -1, .residency = -1});
+    return shd_builder_close(&c->builder);
+}
+
+/* --- norm and update --------------------------------------------------------------------------------------------------------------- */
+
+static void emit_norm(compiler *c, int32_t u) {
+    shd_builder_open(
+        &c->builder,
+        (shd_instruction){
+            .op = SHD_OP_NORM, .queue = SHD_QUEUE_COMPUTE, .unit_index = u, .micro_step = -1, .residency = -1});
+    shd_builder_wait(&c->builder, c->units[u].reduce);
+    shd_access_norm(&c->builder, u);
+    shd_builder_close(&c->builder);
+}
+
+static void emit_update(compiler *c, int32_t u) {
+    const shd_policy *policy = &c->plan->policy;
+    bool gathered = c->many && policy->stage > 0;
+    shd_builder_open(
+        &c->builder,
+        (shd_instruction){
+            .op = SHD_OP_UPDATE, .queue = SHD_QUEUE_COMPUTE, .unit_index = u, .micro_step = -1, .residency = -1});
+    shd_builder_wait(&c->builder, c->units[u].gather_gradient);
+    if (gathered) shd_builder_signal(&c->builder, SHD_COUNTER_UPDATED, u);
+    shd_access_update(&c->builder, u);
+    c->units[u].update = shd_builder_close(&c->builder);
+    if (gathered && policy->stage < 3 && !policy->gather_shared)
+        c->regathered[c->regathered_count++] = emit_gather(c, u, -1, -1, false);
+}
+
+/* The gradients that were complete `NORM_DELAY_EVENTS` events before `event`. */
+static void emit_norms_until(compiler *c, int32_t event) {
+    while (c->normed_count < c->plan->gradient_count &&
+           c->plan->gradients[c->normed_count].last_event <= event - NORM_DELAY_EVENTS) {
+        int32_t u = c->plan->gradients[c->normed_count++].unit_index;
+        emit_norm(c, u);
+        if (!c->clip) emit_update(c, u);
+    }
+}
+
+/* --- events ------------------------------------------------------------------------------------------------------------------------- */
+
+static void emit_compute(compiler *c, int32_t micro_step, int32_t event) {
+    const shd_plan *plan = c->plan;
+    bool backward = event >= plan->unit_count;
+    int32_t u = backward ? 2 * plan->unit_count - 1 - event : event;
+    shd_builder_open(&c->builder, (shd_instruction){.op = backward ? SHD_OP_BACKWARD : SHD_OP_FORWARD,
+                                                    .queue = SHD_QUEUE_COMPUTE,
+                                                    .unit_index = u,
+                                                    .micro_step = micro_step,
+                                                    .residency = c->many ? shd_gather_find(plan, u, event) : -1});
+    if (backward) {
+        shd_builder_wait(&c->builder, c->count_index);
+        /* The slots that get a new tenant: the REDUCE that came last implies the others. */
+        int32_t vacated = -1;
+        for (int32_t i = 0; i < plan->gradient_count; i++) {
+            const shd_residency *gradient = &plan->gradients[i];
+            if (gradient->first_event == event && c->vacated[gradient->slot_buffer] > vacated)
+                vacated = c->vacated[gradient->slot_buffer];
+        }
+        if (vacated >= 0) {
+            const shd_instruction *reduce = &c->builder.program->instructions[vacated];
+            shd_builder_await(&c->builder, SHD_COUNTER_CONSUMED, reduce->unit_index, reduce->micro_step + 1, vacated);
+        }
+        if (shd_gradient_find(plan, u) >= 0) shd_builder_signal(&c->builder, SHD_COUNTER_PUBLISHED, u);
+    }
+    shd_access_compute(&c->builder, event);
+    int32_t index = shd_builder_close(&c->builder);
+    if (backward) c->units[u].backward = index;
+}
+
+/* Stage 3: what the plan issues before this event. An evaluation ends with the forward half. */
+static void emit_gathers(compiler *c, int32_t micro_step, int32_t event, int32_t event_count) {
+    for (int32_t i = 0; i < c->plan->gather_count; i++) {
+        const shd_residency *residency = &c->plan->gathers[i];
+        if (residency->issue_event == event && residency->first_event < event_count)
+            emit_gather(c, residency->unit_index, i, micro_step, true);
+    }
+}
+
+static void emit_waits(compiler *c, int32_t micro_step, int32_t event) {
+    for (int32_t i = 0; i < c->plan->gather_count; i++) {
+        const shd_residency *residency = &c->plan->gathers[i];
+        if (residency->first_event == event)
+            emit_wait(c, residency->unit_index, i, micro_step, c->units[residency->unit_index].gather);
+    }
+}
+
+static void emit_releases(compiler *c, int32_t micro_step, int32_t event, int32_t event_count) {
+    for (int32_t i = 0; i < c->plan->gather_count; i++) {
+        const shd_residency *residency = &c->plan->gathers[i];
+        bool cut = event == event_count - 1 && residency->first_event <= event && residency->last_event > event;
+        if (residency->last_event != event && !cut) continue;
+        shd_builder_open(&c->builder, (shd_instruction){.op = SHD_OP_RELEASE,
+                                                        .queue = SHD_QUEUE_COMPUTE,
+                                                        .unit_index = residency->unit_index,
+                                                        .micro_step = micro_step,
+                                                        .residency = i});
+        shd_access_release(&c->builder, residency->unit_index, i);
+        int32_t index = shd_builder_close(&c->builder);
+        if (residency->slot_buffer >= 0) c->vacated[residency->slot_buffer] = index;
+    }
+}
+
+/* Shared parameters of stages 1 and 2: made readable once, before the first forward. */
+static void emit_shared_gather(compiler *c, int32_t u) {
+    if (c->plan->units[u].gathered_bytes == 0) return;
+    emit_wait(c, u, -1, 0, emit_gather(c, u, -1, 0, true));
+}
+
+static void emit_event(compiler *c, int32_t micro_step, int32_t event, int32_t event_count) {
+    const shd_policy *policy = &c->plan->policy;
+    bool train = c->kind == SHD_PROGRAM_TRAIN;
+    bool last = train && micro_step == c->micro_steps - 1;
+    bool shared_once = c->many && policy->gather_shared && policy->stage < 3;
+    if (c->many) emit_gathers(c, micro_step, event, event_count);
+    if (shared_once && micro_step == 0 && event < c->plan->unit_count) emit_shared_gather(c, event);
+    if (last) emit_norms_until(c, event);
+    if (c->many) emit_waits(c, micro_step, event);
+    emit_compute(c, micro_step, event);
+    if (c->many) emit_releases(c, micro_step, event, event_count);
+    for (int32_t i = 0; train && i < c->plan->gradient_count; i++) {
+        if (c->plan->gradients[i].last_event != event) continue;
+        emit_reduce(c, i, micro_step);
+        if (last && c->many && policy->stage == 0) emit_gather_gradient(c, c->plan->gradients[i].unit_index);
+    }
+}
+
+/* --- programs ----------------------------------------------------------------------------------------------------------------------- */
+
+/* After VERDICT. Where the next run begins with gathers, in the order in which it will ask for them. */
+static void emit_clipped_updates(compiler *c) {
+    int32_t count = c->plan->gradient_count;
+    for (int32_t i = 0; i < count; i++)
+        emit_update(c, c->plan->gradients[c->plan->policy.stage > 0 ? count - 1 - i : i].unit_index);
+}
+
+static void emit_steps(compiler *c) {
+    bool train = c->kind == SHD_PROGRAM_TRAIN;
+    int32_t event_count = train ? 2 * c->plan->unit_count : c->plan->unit_count;
+    if (train) c->count_index = emit_exchange(c, SHD_OP_COUNT, SHD_QUEUE_REDUCE);
+    for (int32_t k = 0; k < c->micro_steps && !c->builder.failed; k++)
+        for (int32_t event = 0; event < event_count; event++) emit_event(c, k, event, event_count);
+    if (train) emit_norms_until(c, event_count + NORM_DELAY_EVENTS);
+    emit_exchange(c, SHD_OP_VERDICT, SHD_QUEUE_COMPUTE);
+    if (train && c->clip) emit_clipped_updates(c);
+    for (int32_t i = 0; i < c->regathered_count && !c->builder.failed; i++)
+        emit_wait(c, c->builder.program->instructions[c->regathered[i]].unit_index, -1, -1, c->regathered[i]);
+}
+
+static void emit_prologue(compiler *c) {
+    const shd_policy *policy = &c->plan->policy;
+    if (!c->many || policy->gather_shared || policy->stage == 0 || policy->stage == 3) return;
+    for (int32_t u = 0; u < c->plan->unit_count; u++)
+        if (c->plan->units[u].gathered_bytes > 0) emit_gather(c, u, -1, -1, true);
+    for (int32_t u = 0; u < c->plan->unit_count; u++)
+        if (c->plan->units[u].gathered_bytes > 0) emit_wait(c, u, -1, -1, c->units[u].gather);
+}
+
+static bool compiler_init(compiler *c, const shd_plan *plan, shd_program_kind kind, int32_t micro_steps, bool clip) {
+    size_t units = (size_t)plan->unit_count, buffers = (size_t)plan->buffer_count;
+    *c = (compiler){.plan = plan,
+                    .kind = kind,
+                    .micro_steps = micro_steps,
+                    .clip = clip,
+                    .many = plan->policy.world_size > 1,
+                    .count_index = -1,
+                    .units = shd_alloc(units, sizeof *c->units),
+                    .vacated = shd_alloc(buffers, sizeof *c->vacated),
+                    .regathered = shd_alloc(units, sizeof *c->regathered)};
+    if (!c->units || !c->vacated || !c->regathered) return false;
+    for (int32_t u = 0; u < plan->unit_count; u++) c->units[u] = (unit_trace){-1, -1, -1, -1, -1};
+    for (int32_t b = 0; b < plan->buffer_count; b++) c->vacated[b] = -1;
+    shd_builder_init(&c->builder, plan, kind, micro_steps, clip);
+    return true;
+}
+
+sherd_status shd_program_compile(const shd_plan *plan, shd_program_kind kind, int32_t micro_steps, bool clip,
+                                 shd_program **out) {
+    if (kind < 0 || kind >= SHD_PROGRAM_KINDS)
+        return shd_fail(SHERD_ARGUMENT, "there is no program of kind %d", (int)kind);
+    if (kind != SHD_PROGRAM_PROLOGUE && micro_steps < 1)
+        return shd_fail(SHERD_ARGUMENT, "a program of %d micro-steps: at least 1 is needed", (int)micro_steps);
+    compiler c;
+    sherd_status status;
+    if (compiler_init(&c, plan, kind, micro_steps, clip)) {
+        if (kind == SHD_PROGRAM_PROLOGUE)
+            emit_prologue(&c);
+        else
+            emit_steps(&c);
+        status = shd_builder_finish(&c.builder, out);
+    } else {
+        status = shd_fail(SHERD_MEMORY, "no memory to compile a step program");
+    }
+    shd_free(c.units);
+    shd_free(c.vacated);
+    shd_free(c.regathered);
+    return status;
+}

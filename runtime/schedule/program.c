@@ -1,0 +1,65 @@
+/* A program's texts, end and hash. */
+#include "runtime/schedule/program.h"
+
+#include "runtime/base/memory.h"
+
+#include <xxhash.h>
+
+const char *shd_op_text(shd_op op) {
+    static const char *const texts[] = {
+#define TEXT(name, text) [SHD_OP_##name] = text,
+        SHD_OP_MAP(TEXT)
+#undef TEXT
+    };
+    return op >= 0 && op < SHD_OPS ? texts[op] : "unknown";
+}
+
+const char *shd_queue_text(shd_queue_id queue) {
+    static const char *const texts[SHD_QUEUES] = {
+        [SHD_QUEUE_COMPUTE] = "compute", [SHD_QUEUE_GATHER] = "gather", [SHD_QUEUE_REDUCE] = "reduce"};
+    return queue >= 0 && queue < SHD_QUEUES ? texts[queue] : "unknown";
+}
+
+const char *shd_counter_text(shd_counter counter) {
+    static const char *const texts[SHD_COUNTERS] = {
+        [SHD_COUNTER_UPDATED] = "UPDATED", [SHD_COUNTER_PUBLISHED] = "PUBLISHED", [SHD_COUNTER_CONSUMED] = "CONSUMED"};
+    return counter >= 0 && counter < SHD_COUNTERS ? texts[counter] : "unknown";
+}
+
+void shd_program_destroy(shd_program *program) {
+    if (!program) return;
+    shd_free(program->instructions);
+    shd_free(program->waits);
+    shd_free(program->awaits);
+    shd_free(program->signals);
+    shd_free(program->accesses);
+    shd_free(program->raised);
+    shd_free(program);
+}
+
+/* Chains values into `hash`: fields go in one by one, since structs have padding. */
+#define HASH(hash, ...)                                                                                                \
+    hash_values(hash, (const int64_t[]){__VA_ARGS__}, sizeof((const int64_t[]){__VA_ARGS__}) / sizeof(int64_t))
+
+static uint64_t hash_values(uint64_t hash, const int64_t *values, size_t count) {
+    return XXH3_64bits_withSeed(values, count * sizeof *values, hash);
+}
+
+uint64_t shd_program_hash(const shd_program *program) {
+    uint64_t hash = HASH(0, program->kind, program->micro_steps, program->clip, program->instruction_count,
+                         program->wait_count, program->await_count, program->signal_count);
+    for (int32_t i = 0; i < program->instruction_count; i++) {
+        const shd_instruction *instruction = &program->instructions[i];
+        hash = HASH(hash, instruction->op, instruction->queue, instruction->unit_index, instruction->micro_step,
+                    instruction->residency, instruction->first_reduce, instruction->bytes, instruction->waits.count,
+                    instruction->awaits.count, instruction->signals.count);
+    }
+    for (int32_t i = 0; i < program->wait_count; i++) hash = HASH(hash, program->waits[i]);
+    for (int32_t i = 0; i < program->await_count; i++) {
+        const shd_await *await = &program->awaits[i];
+        hash = HASH(hash, await->counter, await->unit_index, await->target);
+    }
+    for (int32_t i = 0; i < program->signal_count; i++)
+        hash = HASH(hash, program->signals[i].counter, program->signals[i].unit_index);
+    return hash;
+}

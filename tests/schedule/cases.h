@@ -1,0 +1,41 @@
+/* Models and plans that the tests of this folder share. */
+#ifndef SHD_TESTS_SCHEDULE_CASES_H
+#define SHD_TESTS_SCHEDULE_CASES_H
+
+#include "runtime/schedule/program.h"
+#include "runtime/schedule/verify.h"
+
+/* embed, block, head. */
+typedef enum case_model {
+    CASE_UNTIED,       /* every tensor its own */
+    CASE_TIED,         /* the head reads a tensor of embed */
+    CASE_FROZEN,       /* embed holds a frozen tensor too; tied */
+    CASE_FROZEN_BLOCK, /* nothing of block is trained */
+    CASE_TINY,         /* fewer elements than ranks, a scalar, an empty tensor, a unit without tensors */
+    CASE_DEEP,         /* five blocks of two sizes, tied */
+    CASE_MODELS
+} case_model;
+const char *case_model_name(case_model model);
+
+typedef struct case_policy {
+    int32_t world_size, stage, prefetch, gradient_slots;
+    bool shared;
+} case_policy;
+
+enum { CASE_MAX_RANKS = 8 };
+
+/* All ranks' plans and programs of one case; aborts when one cannot be made. */
+typedef struct case_programs {
+    int32_t rank_count;
+    shd_plan *plans[CASE_MAX_RANKS];
+    shd_program *programs[CASE_MAX_RANKS];
+} case_programs;
+
+case_programs case_compile(case_model model, case_policy policy, shd_program_kind kind, int32_t micro_steps, bool clip);
+void case_destroy(case_programs *programs);
+sherd_status case_verify(const case_programs *programs, int64_t *peak_bytes);
+
+/* The next policy of the matrix stages × gather × prefetch × ranks; start from `(case_policy){0}`; false after the last. */
+bool case_next_policy(case_policy *policy);
+
+#endif
