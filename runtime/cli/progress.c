@@ -1,0 +1,181 @@
+#include "runtime/cli/progress.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <time.h>
+#include <unistd.h>
+
+/* How much of the smoothed values a new step makes up once many are in. */
+static const double smoothing = 0.05;
+enum { REDRAW_MS = 100, FIELD_BYTES = 48 };
+
+/* Milliseconds of the monotonic clock. */
+static double now_ms(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec * 1e3 + (double)now.tv_nsec / 1e6;
+}
+
+void shd_bytes_text(double bytes, char text[16]) {
+    static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+    int unit = 0;
+    while (bytes >= 1000 && unit < 4) {
+        bytes /= 1024;
+        unit++;
+    }
+    snprintf(text, 16, unit == 0 || bytes >= 99.95 ? "%.0f %s" : "%.1f %s", bytes, units[unit]);
+}
+
+void shd_time_text(double seconds, char text[16]) {
+    int64_t whole = seconds < 0 || !isfinite(seconds) ? 0 : (int64_t)fmin(seconds + 0.5, 3.6e8);
+    if (whole < 3600)
+        snprintf(text, 16, "%d:%02d", (int)(whole / 60), (int)(whole % 60));
+    else
+        snprintf(text, 16, "%d:%02d:%02d", (int)(whole / 3600), (int)(whole / 60 % 60), (int)(whole % 60));
+}
+
+void shd_progress_init(shd_progress *progress, FILE *out, int64_t steps, int64_t every) {
+    *progress = (shd_progress){.out = out,
+                               .live = isatty(fileno(out)) == 1,
+                               .steps = steps,
+                               .every = every < 1 ? 1 : every,
+                               .first_step = -1,
+                               .start_ms = now_ms(),
+                               .last_validation = (double)NAN};
+    pthread_mutex_init(&progress->lock, NULL);
+}
+
+void shd_progress_fini(shd_progress *progress) { pthread_mutex_destroy(&progress->lock); }
+
+static double smoothed_loss(const shd_progress *progress) { return progress->smooth_sum / progress->smooth_weight; }
+
+/* Only full columns of the terminal, asked for at every drawing: a change of size needs no signal. */
+static int terminal_columns(FILE *out) {
+    struct winsize size;
+    if (ioctl(fileno(out), TIOCGWINSZ, &size) == 0 && size.ws_col > 0) return size.ws_col - 1;
+    return 79;
+}
+
+/* The fields in the order they are shown. */
+typedef enum field { STEP, LOSS, SMOOTH, GRAD, RATE, SPEED, MEMORY, LEFT, FIELDS } field;
+
+static void write_fields(const shd_progress *progress, double at_ms, char fields[FIELDS][FIELD_BYTES]) {
+    const shd_progress_row *row = &progress->last;
+    char bytes[16], left[16];
+    int64_t done = row->step - progress->first_step;
+    double spent_s = (at_ms - progress->start_ms) / 1e3;
+    shd_bytes_text((double)row->peak_bytes, bytes);
+    shd_time_text(done > 0 ? spent_s / (double)done * (double)(progress->steps - row->step) : 0, left);
+    snprintf(fields[STEP], FIELD_BYTES, "step %" PRId64 "/%" PRId64, row->step, progress->steps);
+    snprintf(fields[LOSS], FIELD_BYTES, "loss %.4f", row->loss);
+    snprintf(fields[SMOOTH], FIELD_BYTES, "smooth %.4f", smoothed_loss(progress));
+    snprintf(fields[GRAD], FIELD_BYTES, "grad %.3g", row->grad_norm);
+    snprintf(fields[RATE], FIELD_BYTES, "lr %.2e", row->lr);
+    snprintf(fields[SPEED], FIELD_BYTES, "%.0f tok/s", progress->last_tokens_per_s);
+    snprintf(fields[MEMORY], FIELD_BYTES, "%s/rank", bytes);
+    snprintf(fields[LEFT], FIELD_BYTES, "left %s", left);
+}
+
+void shd_progress_format(const shd_progress *progress, double at_ms, int columns, char text[SHD_PROGRESS_BYTES]) {
+    static const field dispensable[] = {RATE, MEMORY, GRAD, SMOOTH, SPEED, LEFT, LOSS};
+    enum { DISPENSABLE = sizeof dispensable / sizeof *dispensable };
+    char fields[FIELDS][FIELD_BYTES];
+    write_fields(progress, at_ms, fields);
+    for (int left_out = 0; left_out <= DISPENSABLE; left_out++) {
+        int length = -2;
+        for (int i = 0; i < FIELDS; i++) length += *fields[i] ? (int)strlen(fields[i]) + 2 : 0;
+        if (length <= columns || left_out == DISPENSABLE) break;
+        *fields[dispensable[left_out]] = 0;
+    }
+    int used = 0;
+    for (int i = 0; i < FIELDS; i++)
+        if (*fields[i])
+            used += snprintf(text + used, (size_t)(SHD_PROGRESS_BYTES - used), "%s%s", used ? "  " : "", fields[i]);
+    if (columns >= 0 && columns < used) text[columns] = 0;
+}
+
+/* With the lock held. */
+static void erase(shd_progress *progress) {
+    if (!progress->drawn) return;
+    fputs("\r\033[K", progress->out);
+    fflush(progress->out);
+    progress->drawn = false;
+}
+static void draw(shd_progress *progress, double at_ms) {
+    shd_progress_format(progress, at_ms, terminal_columns(progress->out), progress->line);
+    fprintf(progress->out, "\r%s\033[K", progress->line);
+    fflush(progress->out);
+    progress->drawn = true;
+    progress->drawn_ms = at_ms;
+}
+
+static void take(shd_progress *progress, const shd_progress_row *row) {
+    if (progress->first_step < 0) progress->first_step = row->step - 1;
+    progress->last = *row;
+    if (isfinite(row->loss)) {
+        progress->smooth_sum += smoothing * (row->loss - progress->smooth_sum);
+        progress->smooth_weight += smoothing * (1 - progress->smooth_weight);
+    }
+    double speed_share = progress->last_tokens_per_s > 0 ? 0.1 : 1;
+    progress->last_tokens_per_s += speed_share * (row->tokens_per_s - progress->last_tokens_per_s);
+    if (!isnan(row->validation_loss)) {
+        progress->last_validation = row->validation_loss;
+        progress->last_validation_step = row->step;
+    }
+}
+
+void shd_progress_step(shd_progress *progress, const shd_progress_row *row) {
+    pthread_mutex_lock(&progress->lock);
+    take(progress, row);
+    double at_ms = now_ms();
+    bool last = row->step == progress->steps, validated = !isnan(row->validation_loss);
+    if (progress->live && (last || at_ms - progress->drawn_ms >= REDRAW_MS)) draw(progress, at_ms);
+    if (!progress->live && (last || validated || row->step % progress->every == 0)) {
+        char text[SHD_PROGRESS_BYTES];
+        shd_progress_format(progress, at_ms, SHD_PROGRESS_BYTES - 1, text);
+        fprintf(progress->out, "%s", text);
+        if (validated) fprintf(progress->out, "  validation %.4f", row->validation_loss);
+        fputc('\n', progress->out);
+        fflush(progress->out);
+    }
+    if (progress->live && validated) {
+        erase(progress);
+        fprintf(progress->out, "step %" PRId64 "/%" PRId64 "  validation loss %.4f\n", row->step, progress->steps,
+                row->validation_loss);
+        draw(progress, at_ms);
+    }
+    pthread_mutex_unlock(&progress->lock);
+}
+
+void shd_progress_say(shd_progress *progress, FILE *out, const char *line) {
+    pthread_mutex_lock(&progress->lock);
+    bool again = progress->drawn;
+    erase(progress);
+    fprintf(out, "%s\n", line);
+    fflush(out);
+    if (again) draw(progress, now_ms());
+    pthread_mutex_unlock(&progress->lock);
+}
+
+void shd_progress_finish(shd_progress *progress) {
+    pthread_mutex_lock(&progress->lock);
+    if (progress->drawn) {
+        draw(progress, now_ms());
+        fputc('\n', progress->out);
+        progress->drawn = false;
+    }
+    if (progress->first_step >= 0) {
+        char spent[16];
+        shd_time_text((now_ms() - progress->start_ms) / 1e3, spent);
+        fprintf(progress->out, "done: %" PRId64 " steps in %s, loss %.4f (smoothed %.4f)",
+                progress->last.step - progress->first_step, spent, progress->last.loss, smoothed_loss(progress));
+        if (!isnan(progress->last_validation))
+            fprintf(progress->out, ", validation loss %.4f after step %" PRId64, progress->last_validation,
+                    progress->last_validation_step);
+        fputc('\n', progress->out);
+    }
+    fflush(progress->out);
+    pthread_mutex_unlock(&progress->lock);
+}
