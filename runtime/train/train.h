@@ -1,0 +1,40 @@
+/* The job loop: data, step, metrics, evaluation, checkpoints. One call is one rank's part of a job, from start to end.
+ *
+ * It writes what the job says (metrics.jsonl, checkpoints) and logs events; what a user sees of the steps is the caller's, through hooks. */
+#ifndef SHD_TRAIN_TRAIN_H
+#define SHD_TRAIN_TRAIN_H
+
+#include "io/job.h"
+
+#include <sherd/options.h>
+#include <sherd/status.h>
+#include <stdint.h>
+
+/* A step that is done; but for step_ms the same on every rank. */
+typedef struct shd_train_step {
+    int64_t step; /* completed steps, from 1 (metrics.jsonl counts steps from 0) */
+    double loss, grad_norm, lr;
+    double validation_loss; /* NaN when none was made after this step */
+    int64_t tokens;         /* of this step, over all ranks */
+    double step_ms;
+    int64_t peak_bytes; /* largest over the ranks */
+} shd_train_step;
+
+/* What the caller wants to see; each may be NULL. Called on the thread of shd_train_run, on every rank. */
+typedef struct shd_train_hooks {
+    void (*started)(void *user, int64_t step); /* before the first step: completed steps, 0 or where it resumes */
+    void (*stepped)(void *user, const shd_train_step *row);
+    void *user;
+} shd_train_hooks;
+
+/* Looks at all that a job needs beyond its file, without starting anything: data files (header, length, format), the init file
+ * (names, shapes), the model, a checkpoint to resume from. One process does it before ranks are started.
+ * Fails: CONFIG, DATA (file and place), IO, MEMORY. */
+sherd_status shd_train_check(const shd_job *job);
+
+/* Trains until train.steps. `place`: rank, world_size and rendezvous of this process (sherd_options_from_env); the rest of it is not
+ * looked at. Collective over the ranks of the job, which must have the same job. `hooks` may be NULL.
+ * Fails: CONFIG, DATA, IO, NUMERIC, MEMORY, and 100 and above when ranks are lost. */
+sherd_status shd_train_run(const shd_job *job, const sherd_options *place, const shd_train_hooks *hooks);
+
+#endif
