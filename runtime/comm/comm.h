@@ -45,7 +45,7 @@ void *shd_comm_host(shd_comm *comm);
 
 /* --- counters: order between ranks ------------------------------------------------------------------------------------ */
 
-/* Raises this rank's counter by one; everything this rank wrote before is visible to whoever sees it. */
+/* Raises this rank's counter by one and wakes peers that sleep in a pause; everything this rank wrote before is visible to whoever sees it. */
 void shd_comm_signal(shd_comm *comm, int32_t kind, int32_t unit);
 /* True when the counter of every rank is at least `target`. Never blocks. */
 bool shd_comm_reached(const shd_comm *comm, int32_t kind, int32_t unit, int64_t target);
@@ -72,12 +72,14 @@ typedef enum shd_collective {
 } shd_collective;
 const char *shd_collective_text(shd_collective collective);
 
-/* Says which collective this rank issues next, in program order; peers that issue another at the same place fail with MISMATCH, both sides named. */
+/* Says which collective this rank issues next, in program order; every rank fails with MISMATCH, both sides named, when another issues something
+ * else at the same place. Compared while waiting and whenever an exchange is collected. `unit` -1: none. */
 sherd_status shd_comm_announce(shd_comm *comm, shd_collective collective, int32_t unit, int64_t bytes);
 
-/* full[r·shard_bytes …] = rank r's `shard`, for every r. `shard` lies in this rank's EXPORTED arena and peers' at the same offset.
- * `full` is private, or contains `shard` in its own place (then that part is left alone). shard_bytes: a multiple of 64, ≥ 0.
- * Counts the collective as `collective` (GATHER or GATHER_GRADIENT). */
+/* full[r·shard_bytes …] = rank r's `shard`, for every r. `shard` lies in this rank's EXPORTED arena; either `full` does not touch it, and
+ * peers' shards are at the same offset; or in place: `full` is exported too, at the same offset on every rank, and every
+ * rank's shard is in its own place of its `full` (the own part is left alone). shard_bytes: a multiple of 64, ≥ 0.
+ * Counts the collective as `collective` (GATHER or GATHER_GRADIENT). Fails: ARGUMENT; what is recorded as in shd_comm_pause. */
 sherd_status shd_comm_gather(shd_comm *comm, shd_collective collective, void *full, const void *shard,
                              int64_t shard_bytes);
 /* A gather that needs no copy because the parameters live once on the host: counts it, moves nothing. */
@@ -93,17 +95,18 @@ sherd_status shd_comm_reduce(shd_comm *comm, float *accumulator, const float *co
 sherd_status shd_comm_post(shd_comm *comm, const void *mine, int64_t bytes);
 bool shd_comm_posted(const shd_comm *comm);
 sherd_status shd_comm_collect(shd_comm *comm, void *all);
-/* post, wait, collect. */
+/* post, announce as EXCHANGE of unit -1, wait, collect. With 0 bytes a barrier. */
 sherd_status shd_comm_exchange(shd_comm *comm, const void *mine, int64_t bytes, void *all);
 
-/* Tells every peer that this rank fails, with its cause; their waits end with PEER. */
+/* Tells every peer that this rank fails, with its cause; their waits and collectives end with PEER. The first failure of all ranks stands. */
 void shd_comm_fail(shd_comm *comm, sherd_status status, const char *cause);
 
 typedef struct shd_comm_stats {
     int64_t calls[SHD_COLLECTIVES];
     int64_t logical_bytes[SHD_COLLECTIVES]; /* what a copying backend would receive: bytes of peers' shards */
-    int64_t moved_bytes[SHD_COLLECTIVES];   /* bytes copied or read from peers' memory */
-    double wait_ms;                         /* spent in shd_comm_pause and exchange */
+    int64_t
+        moved_bytes[SHD_COLLECTIVES]; /* bytes copied or read from peers' memory; a rank's own part counts nowhere */
+    double wait_ms;                   /* spent in shd_comm_pause and exchange */
 } shd_comm_stats;
 void shd_comm_get_stats(const shd_comm *comm, shd_comm_stats *out);
 

@@ -1,0 +1,273 @@
+/* The wrapper over the backends: checks arguments, counts, compares what the ranks issue, spreads failures, waits.
+ *
+ * Invariant: once a failure is recorded with the backend, every later call that can fail returns it, on every rank. */
+#include "runtime/comm/comm.h"
+
+#include "runtime/base/arith.h"
+#include "runtime/base/clock.h"
+#include "runtime/base/log.h"
+#include "runtime/base/memory.h"
+#include "runtime/base/status.h"
+#include "runtime/comm/backend.h"
+#include "runtime/comm/watch.h"
+
+#include <assert.h>
+#include <math.h>
+#include <string.h>
+
+const char *shd_collective_text(shd_collective collective) {
+    static const char *const texts[SHD_COLLECTIVES] = {
+        [SHD_COLLECTIVE_GATHER] = "GATHER",
+        [SHD_COLLECTIVE_GATHER_GRADIENT] = "GATHER_GRADIENT",
+        [SHD_COLLECTIVE_REDUCE] = "REDUCE",
+        [SHD_COLLECTIVE_EXCHANGE] = "EXCHANGE",
+    };
+    return collective >= 0 && collective < SHD_COLLECTIVES ? texts[collective] : "unknown collective";
+}
+
+/* --- life --------------------------------------------------------------------------------------------------------------- */
+
+static sherd_status check_config(const shd_comm_config *config) {
+    if (config->world_size < 1 || config->world_size > SHD_COMM_MAX_RANKS)
+        return shd_fail(SHERD_ARGUMENT, "world size %d is not between 1 and %d", config->world_size,
+                        SHD_COMM_MAX_RANKS);
+    if (config->rank < 0 || config->rank >= config->world_size)
+        return shd_fail(SHERD_ARGUMENT, "rank %d is not between 0 and %d, the world size being %d", config->rank,
+                        config->world_size - 1, config->world_size);
+    if (config->world_size > 1 && (!config->rendezvous || !*config->rendezvous))
+        return shd_fail(SHERD_ARGUMENT, "%d ranks need a rendezvous name to meet under", config->world_size);
+    if (config->exported_bytes < 0 || config->host_bytes < 0 || config->unit_count < 0)
+        return shd_fail(SHERD_ARGUMENT, "negative sizes: exported %lld bytes, host %lld bytes, %d units",
+                        (long long)config->exported_bytes, (long long)config->host_bytes, config->unit_count);
+    if (!isfinite(config->timeout_s) || config->timeout_s <= 0 || !isfinite(config->start_timeout_s) ||
+        config->start_timeout_s <= 0)
+        return shd_fail(SHERD_ARGUMENT, "time-outs of %g s and, at the start, %g s: both must be positive",
+                        config->timeout_s, config->start_timeout_s);
+    return SHERD_OK;
+}
+
+sherd_status shd_comm_create(const shd_comm_config *config, shd_comm **out) {
+    SHD_TRY(check_config(config));
+    shd_comm *comm = shd_alloc(1, sizeof *comm);
+    if (!comm) return shd_fail(SHERD_MEMORY, "no memory for a communicator");
+    comm->notes = shd_alloc(1, sizeof *comm->notes);
+    if (!comm->notes) {
+        shd_free(comm);
+        return shd_fail(SHERD_MEMORY, "no memory for a communicator");
+    }
+    comm->backend = config->world_size == 1 ? &shd_backend_self : &shd_backend_shm;
+    comm->rank = config->rank;
+    comm->world_size = config->world_size;
+    comm->unit_count = config->unit_count;
+    comm->exported_bytes = config->exported_bytes;
+    comm->timeout_ms = config->timeout_s * 1e3;
+    sherd_status status = comm->backend->open(config, &comm->state);
+    if (status != SHERD_OK) {
+        shd_free(comm->notes);
+        shd_free(comm);
+        return status;
+    }
+    shd_log(SHERD_LOG_DEBUG, "comm: rank %d of %d over %s, %lld bytes exported, %lld on the host", comm->rank,
+            comm->world_size, comm->backend->name, (long long)config->exported_bytes, (long long)config->host_bytes);
+    *out = comm;
+    return SHERD_OK;
+}
+
+void shd_comm_destroy(shd_comm *comm) {
+    if (!comm) return;
+    comm->backend->close(comm->state);
+    shd_free(comm->notes);
+    shd_free(comm);
+}
+
+int32_t shd_comm_rank(const shd_comm *comm) { return comm->rank; }
+int32_t shd_comm_world_size(const shd_comm *comm) { return comm->world_size; }
+
+void *shd_comm_exported(shd_comm *comm, int32_t rank) {
+    assert(rank >= 0 && rank < comm->world_size);
+    return comm->backend->exported(comm->state, rank);
+}
+
+void *shd_comm_host(shd_comm *comm) { return comm->backend->host(comm->state); }
+
+/* --- counters ----------------------------------------------------------------------------------------------------------- */
+
+static bool counter_exists(const shd_comm *comm, int32_t kind, int32_t unit) {
+    return kind >= 0 && kind < SHD_COMM_COUNTER_KINDS && unit >= 0 && unit < comm->unit_count;
+}
+
+void shd_comm_signal(shd_comm *comm, int32_t kind, int32_t unit) {
+    assert(counter_exists(comm, kind, unit));
+    comm->backend->signal(comm->state, kind, unit);
+}
+
+bool shd_comm_reached(const shd_comm *comm, int32_t kind, int32_t unit, int64_t target) {
+    assert(counter_exists(comm, kind, unit));
+    for (int32_t rank = 0; rank < comm->world_size; rank++) {
+        if (comm->backend->counter(comm->state, rank, kind, unit) >= target) continue;
+        shd_watch_note(comm, &(shd_wait_note){.kind = kind, .unit = unit, .target = target});
+        return false;
+    }
+    return true;
+}
+
+/* --- collectives -------------------------------------------------------------------------------------------------------- */
+
+/* Counts one collective in which each peer's part is `peer_bytes`, all of it moved or none. */
+static void count_call(shd_comm *comm, shd_collective collective, int64_t peer_bytes, bool moved) {
+    int64_t bytes = (comm->world_size - 1) * peer_bytes;
+    comm->stats.calls[collective]++;
+    comm->stats.logical_bytes[collective] += bytes;
+    if (moved) comm->stats.moved_bytes[collective] += bytes;
+    shd_log(SHERD_LOG_TRACE, "comm: rank %d: %s, %lld bytes from %d peers%s", comm->rank,
+            shd_collective_text(collective), (long long)bytes, comm->world_size - 1, moved ? "" : ", in place");
+}
+
+/* FNV-1a over the words of what is announced. */
+static uint64_t hash_word(uint64_t hash, uint64_t word) {
+    for (int i = 0; i < 8; i++) hash = (hash ^ (word >> (8 * i) & 0xff)) * 0x100000001b3;
+    return hash;
+}
+
+sherd_status shd_comm_announce(shd_comm *comm, shd_collective collective, int32_t unit, int64_t bytes) {
+    if (collective < 0 || collective >= SHD_COLLECTIVES)
+        return shd_fail(SHERD_ARGUMENT, "there is no collective %d", (int)collective);
+    SHD_TRY(shd_watch_failure(comm));
+    if (!comm->backend->announce) return SHERD_OK;
+    uint64_t hash = comm->announced ? comm->history_hash : 0xcbf29ce484222325;
+    hash = hash_word(hash, (uint64_t)collective << 32 | (uint32_t)unit);
+    comm->history_hash = hash_word(hash, (uint64_t)bytes);
+    comm->announced++;
+    shd_announcement announcement = {
+        .hash = comm->history_hash, .bytes = bytes, .collective = (int32_t)collective, .unit = unit};
+    comm->backend->announce(comm->state, &announcement);
+    return SHERD_OK;
+}
+
+/* True when [pointer, pointer + bytes) lies in the own EXPORTED arena. */
+static bool is_exported(const shd_comm *comm, const void *pointer, int64_t bytes) {
+    uintptr_t base = (uintptr_t)comm->backend->exported(comm->state, comm->rank), at = (uintptr_t)pointer;
+    return at >= base && bytes <= comm->exported_bytes && at - base <= (uintptr_t)(comm->exported_bytes - bytes);
+}
+
+static bool overlap(const void *a, int64_t a_bytes, const void *b, int64_t b_bytes) {
+    uintptr_t at = (uintptr_t)a, bt = (uintptr_t)b;
+    return at < bt + (uintptr_t)b_bytes && bt < at + (uintptr_t)a_bytes;
+}
+
+/* The rules for `full` and `shard`; see shd_comm_gather. */
+static sherd_status check_gather(const shd_comm *comm, shd_collective collective, const void *full, const void *shard,
+                                 int64_t shard_bytes) {
+    const char *name = shd_collective_text(collective);
+    int64_t full_bytes;
+    if (collective != SHD_COLLECTIVE_GATHER && collective != SHD_COLLECTIVE_GATHER_GRADIENT)
+        return shd_fail(SHERD_ARGUMENT, "a gather cannot count as %s", name);
+    if (shard_bytes < 0 || shard_bytes % 64 || !shd_mul_checked(shard_bytes, comm->world_size, &full_bytes))
+        return shd_fail(SHERD_ARGUMENT, "%s of shards of %lld bytes: not a multiple of 64", name,
+                        (long long)shard_bytes);
+    if (shard_bytes == 0) return SHERD_OK;
+    if (!is_exported(comm, shard, shard_bytes))
+        return shd_fail(SHERD_ARGUMENT, "%s: the shard of %lld bytes is not in the exported arena", name,
+                        (long long)shard_bytes);
+    bool in_place = (uintptr_t)shard == (uintptr_t)full + (uintptr_t)(comm->rank * shard_bytes);
+    if (in_place ? !is_exported(comm, full, full_bytes) : overlap(full, full_bytes, shard, shard_bytes))
+        return shd_fail(SHERD_ARGUMENT,
+                        "%s: the full buffer holds the shard, but not in its place of an exported buffer", name);
+    return SHERD_OK;
+}
+
+sherd_status shd_comm_gather(shd_comm *comm, shd_collective collective, void *full, const void *shard,
+                             int64_t shard_bytes) {
+    SHD_TRY(check_gather(comm, collective, full, shard, shard_bytes));
+    SHD_TRY(shd_watch_failure(comm));
+    if (shard_bytes) SHD_TRY(comm->backend->gather(comm->state, full, shard, shard_bytes));
+    count_call(comm, collective, shard_bytes, true);
+    return SHERD_OK;
+}
+
+sherd_status shd_comm_gather_shared(shd_comm *comm, int64_t shard_bytes) {
+    if (shard_bytes < 0)
+        return shd_fail(SHERD_ARGUMENT, "GATHER of shards of %lld bytes: negative", (long long)shard_bytes);
+    SHD_TRY(shd_watch_failure(comm));
+    count_call(comm, SHD_COLLECTIVE_GATHER, shard_bytes, false);
+    return SHERD_OK;
+}
+
+sherd_status shd_comm_reduce(shd_comm *comm, float *accumulator, const float *contribution, int64_t shard_count,
+                             bool first) {
+    int64_t shard_bytes, full_bytes;
+    if (shard_count < 0 || !shd_mul_checked(shard_count, (int64_t)sizeof(float), &shard_bytes) ||
+        !shd_mul_checked(shard_bytes, comm->world_size, &full_bytes))
+        return shd_fail(SHERD_ARGUMENT, "REDUCE of shards of %lld elements: out of range", (long long)shard_count);
+    if (shard_count && !is_exported(comm, contribution, full_bytes))
+        return shd_fail(SHERD_ARGUMENT, "REDUCE: the contribution of %lld bytes is not in the exported arena",
+                        (long long)full_bytes);
+    if (shard_count && overlap(accumulator, shard_bytes, contribution, full_bytes))
+        return shd_fail(SHERD_ARGUMENT, "REDUCE: the accumulator overlaps the contribution");
+    SHD_TRY(shd_watch_failure(comm));
+    if (shard_count) SHD_TRY(comm->backend->reduce(comm->state, accumulator, contribution, shard_count, first));
+    count_call(comm, SHD_COLLECTIVE_REDUCE, shard_bytes, true);
+    return SHERD_OK;
+}
+
+/* --- exchanges ---------------------------------------------------------------------------------------------------------- */
+
+sherd_status shd_comm_post(shd_comm *comm, const void *mine, int64_t bytes) {
+    if (bytes < 0 || bytes > SHD_COMM_EXCHANGE_BYTES)
+        return shd_fail(SHERD_ARGUMENT, "an exchange of %lld bytes; it takes up to %d", (long long)bytes,
+                        SHD_COMM_EXCHANGE_BYTES);
+    if (comm->open_exchange)
+        return shd_fail(SHERD_STATE, "exchange %lld has not been collected yet", (long long)comm->exchanges);
+    SHD_TRY(shd_watch_failure(comm));
+    comm->exchanges++;
+    comm->open_exchange = true;
+    comm->exchange_bytes = bytes;
+    comm->backend->post(comm->state, comm->exchanges, mine, bytes);
+    return SHERD_OK;
+}
+
+bool shd_comm_posted(const shd_comm *comm) {
+    for (int32_t rank = 0; rank < comm->world_size; rank++) {
+        if (comm->backend->posted(comm->state, rank) >= comm->exchanges) continue;
+        shd_watch_note(comm, &(shd_wait_note){.kind = SHD_WAIT_EXCHANGE, .target = comm->exchanges});
+        return false;
+    }
+    return true;
+}
+
+sherd_status shd_comm_collect(shd_comm *comm, void *all) {
+    if (!comm->open_exchange) return shd_fail(SHERD_STATE, "no exchange has been posted");
+    SHD_TRY(shd_watch_failure(comm));
+    if (!shd_comm_posted(comm))
+        return shd_fail(SHERD_STATE, "exchange %lld has not been posted by every rank", (long long)comm->exchanges);
+    SHD_TRY(shd_watch_compare(comm));
+    for (int32_t rank = 0; rank < comm->world_size; rank++) {
+        int64_t bytes;
+        const void *mail = comm->backend->mail(comm->state, rank, comm->exchanges, &bytes);
+        if (bytes != comm->exchange_bytes)
+            return shd_watch_fail(
+                comm, SHERD_MISMATCH, "rank %d posted %lld bytes where rank %d posted %lld, exchange %lld", rank,
+                (long long)bytes, comm->rank, (long long)comm->exchange_bytes, (long long)comm->exchanges);
+        if (bytes) memcpy((unsigned char *)all + rank * bytes, mail, (size_t)bytes);
+    }
+    comm->open_exchange = false;
+    count_call(comm, SHD_COLLECTIVE_EXCHANGE, comm->exchange_bytes, true);
+    return SHERD_OK;
+}
+
+sherd_status shd_comm_exchange(shd_comm *comm, const void *mine, int64_t bytes, void *all) {
+    SHD_TRY(shd_comm_post(comm, mine, bytes));
+    SHD_TRY(shd_comm_announce(comm, SHD_COLLECTIVE_EXCHANGE, -1, bytes));
+    shd_patience patience = {0};
+    while (!shd_comm_posted(comm)) SHD_TRY(shd_comm_pause(comm, &patience, "EXCHANGE"));
+    return shd_comm_collect(comm, all);
+}
+
+/* --- failures and books ------------------------------------------------------------------------------------------------- */
+
+void shd_comm_fail(shd_comm *comm, sherd_status status, const char *cause) {
+    (void)shd_watch_fail(comm, SHERD_PEER, "rank %d failed (%s): %s", comm->rank, sherd_status_text(status),
+                         cause && *cause ? cause : "no cause given");
+}
+
+void shd_comm_get_stats(const shd_comm *comm, shd_comm_stats *out) { *out = comm->stats; }

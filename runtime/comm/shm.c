@@ -1,0 +1,232 @@
+/* The ranks of one host over shared memory. Every rank maps every EXPORTED arena, its peers' for reading only, the HOST arena and
+ * the control block; a collective reads its peers' memory in place. Nothing of it has a name in the file system. */
+#include "runtime/comm/backend.h"
+
+#include "runtime/base/memory.h"
+#include "runtime/base/status.h"
+#include "runtime/comm/arena.h"
+#include "runtime/comm/control.h"
+#include "runtime/comm/rendezvous.h"
+#include "runtime/comm/wide.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+typedef struct shm {
+    shd_pool *pool;
+    int32_t rank, world_size;
+    int64_t exported_bytes, host_bytes, control_bytes;
+    unsigned char *exported[SHD_COMM_MAX_RANKS];
+    void *host, *control_block;
+    shd_control control;
+    int own_line; /* the end of this rank's life line that only it holds */
+    struct pollfd
+        life_lines[SHD_COMM_MAX_RANKS]; /* reading ends; hung up when their rank is gone; the own one unused */
+} shm;
+
+/* --- life --------------------------------------------------------------------------------------------------------------- */
+
+/* This rank's part of memory that all share; the parts of all ranks add up to the whole. */
+static int64_t own_part(const shm *comm, int64_t bytes) {
+    return bytes * (comm->rank + 1) / comm->world_size - bytes * comm->rank / comm->world_size;
+}
+
+static void note_memory(const shm *comm, int64_t sign) {
+    shd_memory_note(SHD_MEMORY_ARENA, sign * (comm->exported_bytes + own_part(comm, comm->host_bytes)));
+    shd_memory_note(SHD_MEMORY_CONTROL, sign * own_part(comm, comm->control_bytes));
+}
+
+static void unmap(void *pointer, int64_t bytes) {
+    if (pointer) munmap(pointer, (size_t)bytes);
+}
+
+static void release(shm *comm) {
+    for (int32_t r = 0; r < comm->world_size; r++) {
+        unmap(comm->exported[r], comm->exported_bytes);
+        if (comm->life_lines[r].fd >= 0) close(comm->life_lines[r].fd);
+    }
+    unmap(comm->host, comm->host_bytes);
+    unmap(comm->control_block, comm->control_bytes);
+    if (comm->own_line >= 0) close(comm->own_line);
+    shd_free(comm);
+}
+
+static void shm_close(void *state) {
+    shm *comm = state;
+    note_memory(comm, -1);
+    shd_control_leave(&comm->control);
+    release(comm);
+}
+
+/* Makes what this rank brings to the meeting. */
+static sherd_status bring(shm *comm, shd_meeting *meeting) {
+    int line[2];
+    if (pipe2(line, O_CLOEXEC | O_NONBLOCK)) return shd_fail(SHERD_COMM, "cannot make a pipe: %s", strerror(errno));
+    meeting->life_line[comm->rank] = line[0];
+    comm->own_line = line[1];
+    if (comm->exported_bytes > 0)
+        SHD_TRY(shd_arena_create("sherd-exported", comm->exported_bytes, &meeting->exported[comm->rank]));
+    if (comm->rank > 0) return SHERD_OK;
+    if (comm->host_bytes > 0) SHD_TRY(shd_arena_create("sherd-host", comm->host_bytes, &meeting->host));
+    return shd_arena_create("sherd-control", comm->control_bytes, &meeting->control);
+}
+
+/* Maps what the meeting brought; takes the life lines. The control block comes first: with it this rank can tell its peers if the rest fails. */
+static sherd_status take(shm *comm, const shd_comm_config *config, shd_meeting *meeting) {
+    for (int32_t r = 0; r < comm->world_size; r++) {
+        if (r == comm->rank) continue;
+        comm->life_lines[r] = (struct pollfd){.fd = meeting->life_line[r]};
+        meeting->life_line[r] = -1;
+    }
+    if (!shd_arena_is(meeting->control, comm->control_bytes))
+        return shd_fail(SHERD_COMM, "rank 0 passed on a control block of the wrong size");
+    SHD_TRY(shd_arena_map(meeting->control, comm->control_bytes, true, &comm->control_block));
+    shd_control_init(&comm->control, comm->control_block, comm->rank, comm->world_size, config->unit_count);
+    if (comm->host_bytes > 0) SHD_TRY(shd_arena_map(meeting->host, comm->host_bytes, true, &comm->host));
+    for (int32_t r = 0; comm->exported_bytes > 0 && r < comm->world_size; r++) {
+        void *pointer;
+        SHD_TRY(shd_arena_map(meeting->exported[r], comm->exported_bytes, r == comm->rank, &pointer));
+        comm->exported[r] = pointer;
+    }
+    return SHERD_OK;
+}
+
+static sherd_status shm_open_comm(const shd_comm_config *config, void **state) {
+    shm *comm = shd_alloc(1, sizeof *comm);
+    shd_meeting *meeting = shd_alloc(1, sizeof *meeting);
+    if (!comm || !meeting) {
+        shd_free(comm);
+        shd_free(meeting);
+        return shd_fail(SHERD_MEMORY, "no memory for a communicator");
+    }
+    comm->pool = config->pool;
+    comm->rank = config->rank;
+    comm->world_size = config->world_size;
+    comm->exported_bytes = config->exported_bytes;
+    comm->host_bytes = config->host_bytes;
+    comm->control_bytes = shd_control_bytes(config->world_size, config->unit_count);
+    comm->own_line = -1;
+    for (int32_t r = 0; r < SHD_COMM_MAX_RANKS; r++) comm->life_lines[r].fd = -1;
+    shd_meeting_init(meeting);
+    sherd_status status = bring(comm, meeting);
+    if (status == SHERD_OK) status = shd_rendezvous_meet(config, meeting);
+    if (status == SHERD_OK) status = take(comm, config, meeting);
+    shd_meeting_fini(meeting);
+    shd_free(meeting);
+    if (status != SHERD_OK) {
+        if (comm->control_block) {
+            shd_comm_failure failure = {.status = SHERD_PEER};
+            snprintf(failure.text, sizeof failure.text, "rank %d failed at the start: %s", comm->rank,
+                     sherd_last_error());
+            shd_control_fail(&comm->control, &failure);
+        }
+        release(comm); /* without a goodbye: peers that met this rank see it die */
+        return status;
+    }
+    note_memory(comm, 1);
+    *state = comm;
+    return SHERD_OK;
+}
+
+static void *shm_exported(void *state, int32_t rank) { return ((shm *)state)->exported[rank]; }
+
+static void *shm_host(void *state) { return ((shm *)state)->host; }
+
+static void shm_peers(void *state, shd_peer *out) {
+    shm *comm = state;
+    int gone = poll(comm->life_lines, (nfds_t)comm->world_size, 0);
+    for (int32_t r = 0; r < comm->world_size; r++) {
+        bool is_gone = gone > 0 && r != comm->rank && (comm->life_lines[r].revents & (POLLHUP | POLLERR));
+        /* A rank says goodbye before its line hangs up. */
+        out[r] = shd_control_left(&comm->control, r) ? SHD_PEER_LEFT : is_gone ? SHD_PEER_DEAD : SHD_PEER_HERE;
+    }
+}
+
+/* --- collectives -------------------------------------------------------------------------------------------------------- */
+
+static sherd_status shm_gather(void *state, void *full, const void *shard, int64_t shard_bytes) {
+    shm *comm = state;
+    int64_t offset = (const unsigned char *)shard - comm->exported[comm->rank], step = 0;
+    if (shard == (unsigned char *)full + comm->rank * shard_bytes) {
+        step = shard_bytes;
+        offset -= comm->rank * shard_bytes;
+    }
+    const unsigned char *sources[SHD_COMM_MAX_RANKS];
+    for (int32_t r = 0; r < comm->world_size; r++) sources[r] = comm->exported[r] + offset + r * step;
+    shd_wide_gather(comm->pool, full, sources, comm->world_size, comm->rank, shard_bytes);
+    return SHERD_OK;
+}
+
+static sherd_status shm_reduce(void *state, float *accumulator, const float *contribution, int64_t shard_count,
+                               bool first) {
+    shm *comm = state;
+    int64_t offset = (const unsigned char *)contribution - comm->exported[comm->rank];
+    const float *sources[SHD_COMM_MAX_RANKS];
+    for (int32_t r = 0; r < comm->world_size; r++)
+        sources[r] = (const float *)(const void *)(comm->exported[r] + offset) + comm->rank * shard_count;
+    shd_wide_fold(comm->pool, accumulator, sources, comm->world_size, shard_count, first);
+    return SHERD_OK;
+}
+
+/* --- flags: the control block's ----------------------------------------------------------------------------------------- */
+
+static void shm_signal(void *state, int32_t kind, int32_t unit) {
+    shd_control_signal(&((shm *)state)->control, kind, unit);
+}
+static int64_t shm_counter(const void *state, int32_t rank, int32_t kind, int32_t unit) {
+    return shd_control_counter(&((const shm *)state)->control, rank, kind, unit);
+}
+static void shm_post(void *state, int64_t number, const void *mine, int64_t bytes) {
+    shd_control_post(&((shm *)state)->control, number, mine, bytes);
+}
+static int64_t shm_posted(const void *state, int32_t rank) {
+    return shd_control_posted(&((const shm *)state)->control, rank);
+}
+static const void *shm_mail(void *state, int32_t rank, int64_t number, int64_t *bytes) {
+    return shd_control_mail(&((shm *)state)->control, rank, number, bytes);
+}
+static void shm_announce(void *state, const shd_announcement *announcement) {
+    shd_control_announce(&((shm *)state)->control, announcement);
+}
+static int64_t shm_announced(const void *state, int32_t rank) {
+    return shd_control_announced(&((const shm *)state)->control, rank);
+}
+static bool shm_announcement(const void *state, int32_t rank, int64_t number, shd_announcement *out) {
+    return shd_control_announcement(&((const shm *)state)->control, rank, number, out);
+}
+static void shm_fail(void *state, const shd_comm_failure *failure) {
+    shd_control_fail(&((shm *)state)->control, failure);
+}
+static bool shm_failed(const void *state, shd_comm_failure *out) {
+    return shd_control_failed(&((const shm *)state)->control, out);
+}
+static void shm_arm(void *state) { shd_control_arm(&((shm *)state)->control); }
+static void shm_doze(void *state, double milliseconds) { shd_control_doze(&((shm *)state)->control, milliseconds); }
+
+const shd_backend shd_backend_shm = {
+    .name = "shm",
+    .open = shm_open_comm,
+    .close = shm_close,
+    .exported = shm_exported,
+    .host = shm_host,
+    .signal = shm_signal,
+    .counter = shm_counter,
+    .gather = shm_gather,
+    .reduce = shm_reduce,
+    .post = shm_post,
+    .posted = shm_posted,
+    .mail = shm_mail,
+    .announce = shm_announce,
+    .announced = shm_announced,
+    .announcement = shm_announcement,
+    .fail = shm_fail,
+    .failed = shm_failed,
+    .peers = shm_peers,
+    .arm = shm_arm,
+    .doze = shm_doze,
+};

@@ -1,0 +1,50 @@
+/* The wrapper's inside: the comm itself, and how one rank watches the others while it works and waits (watch.c). */
+#ifndef SHD_COMM_WATCH_H
+#define SHD_COMM_WATCH_H
+
+#include "runtime/comm/backend.h"
+
+/* A condition that was found not to hold: counter (kind, unit) below target somewhere, or exchange `target` not posted by all. */
+enum { SHD_WAIT_EXCHANGE = -1, SHD_WAIT_NOTES = 8 };
+typedef struct shd_wait_note {
+    int32_t kind, unit; /* kind SHD_WAIT_EXCHANGE: an exchange */
+    int64_t target;
+} shd_wait_note;
+
+/* What was found missing since the last turn of waiting: tells which ranks this one waits for. */
+typedef struct shd_wait_notes {
+    int32_t count; /* how many were noted; the last SHD_WAIT_NOTES are kept */
+    shd_wait_note notes[SHD_WAIT_NOTES];
+} shd_wait_notes;
+
+struct shd_comm {
+    const shd_backend *backend;
+    void *state;
+    int32_t rank, world_size, unit_count;
+    int64_t exported_bytes;
+    double timeout_ms;
+    double watched_ms; /* when the peers were last looked after */
+
+    int64_t announced; /* by this rank */
+    uint64_t history_hash;
+
+    int64_t exchanges, exchange_bytes; /* posted by this rank; bytes of the last one */
+    bool open_exchange;                /* posted and not yet collected */
+
+    shd_wait_notes *notes; /* apart, so that const checks may leave a note */
+    shd_comm_stats stats;
+};
+
+void shd_watch_note(const shd_comm *comm, const shd_wait_note *note);
+
+/* The recorded failure, if there is one: OK otherwise. One load, for the start of every collective. */
+sherd_status shd_watch_failure(const shd_comm *comm);
+
+/* Records a failure for all ranks and returns the one that stands, which may be an earlier one. */
+sherd_status shd_watch_fail(shd_comm *comm, sherd_status status, const char *format, ...)
+    __attribute__((format(printf, 3, 4), cold));
+
+/* Compares this rank's announcements with every peer's. Fails: MISMATCH, both ranks and both collectives named. */
+sherd_status shd_watch_compare(shd_comm *comm);
+
+#endif
