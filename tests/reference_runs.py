@@ -7,7 +7,8 @@ usage: reference_runs.py --sherd build/sherd [--cases DIR] [--only A,B] [--preci
 For every case: ranks x stage x micro-batch, each in a fresh folder.  Checks loss, grad_norm and lr of every step and the
 final norm of every parameter (from `sherd checkpoint export` to safetensors) against expected.json.  With --bitwise also
 that loss, grad_norm and the exported file are the same bits for every number of ranks and stage
-at one micro-batch size.  CASES DIR defaults to data/golden beside this file; its README.md states what is computed.  Exit 0 when all hold; the last line counts them.  Standard library only.
+at one micro-batch size.  --cases defaults to data/golden beside this file, whose README.md states what is computed.
+Exit 0 when all hold; the last line counts them.  Standard library only.
 """
 import argparse, hashlib, json, math, os, struct, subprocess, sys, tempfile
 

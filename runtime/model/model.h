@@ -1,6 +1,7 @@
 /* The built-in models: gpt2 and llama, as units (embedding, each block, head) with forward and backward by hand.
  *
- * A model is a description (<sherd/model.h>) and two callbacks over sherd_view; it knows nothing of ranks, stages or shards. */
+ * A model is a description (<sherd/model.h>) and two callbacks over sherd_view; it knows nothing of ranks, stages or
+ * shards. */
 #ifndef SHD_MODEL_MODEL_H
 #define SHD_MODEL_MODEL_H
 
@@ -25,12 +26,14 @@ typedef struct shd_model_config {
 
 typedef struct shd_model shd_model;
 
-/* Fails: CONFIG (which key is impossible: d_model not divisible by n_head, …; a frozen pattern that matches nothing), MEMORY. */
+/* Fails: CONFIG (which key is impossible: d_model not divisible by n_head, …; a frozen pattern that matches
+ * nothing), MEMORY. */
 sherd_status shd_model_create(const shd_model_config *config, shd_model **out);
 void shd_model_destroy(shd_model *model);
 
-/* The description to hand to sherd_session_create. Tensor names are Hugging Face's: wte.weight, h.0.attn.c_attn.weight, … or
- * model.embed_tokens.weight, model.layers.0.…, lm_head.weight. Owns: borrowed, lives with the model. */
+/* The description to hand to sherd_session_create. Tensor names are Hugging Face's: wte.weight,
+ * h.0.attn.c_attn.weight, … or model.embed_tokens.weight, model.layers.0.…, lm_head.weight. Owns: borrowed, lives
+ * with the model. */
 const sherd_model *shd_model_describe(const shd_model *model);
 
 /* One micro-batch. inputs: [micro_batch, context] ids; targets: the same, negative where a target counts for nothing.
@@ -41,16 +44,18 @@ typedef struct shd_batch {
 } shd_batch;
 void shd_model_bind(shd_model *model, shd_pool *pool, const shd_batch *batch);
 
-/* The callbacks, for sherd_callbacks; `user` is the model. In training the head computes its losses in BACKWARD (one pass over the
- * logits, chunk by chunk, each chunk's borders fixed by the shape); in evaluation in FORWARD. */
+/* The callbacks, for sherd_callbacks; `user` is the model. In training the head computes its losses in BACKWARD (one
+ * pass over the logits, chunk by chunk, each chunk's borders fixed by the shape); in evaluation in FORWARD. */
 sherd_status shd_model_forward(void *model, const sherd_view *view);
 sherd_status shd_model_backward(void *model, const sherd_view *view);
 
-/* Makes the head, in evaluation, write logits of row `row` of the micro-batch to `logits` [vocab_size] instead of computing losses; NULL: losses again. */
+/* Makes the head, in evaluation, write logits of row `row` of the micro-batch to `logits` [vocab_size] instead of
+ * computing losses; NULL: losses again. */
 void shd_model_want_logits(shd_model *model, int64_t row, float *logits);
 
-/* Random initialisation: weights of two or more dimensions normal with σ 0.02 (residual projections 0.02/√(2·n_layer)), norm gains 1, biases 0; each value a function
- * of seed, tensor name and element index alone. A sherd_fill_fn. */
+/* Random initialisation: weights of two or more dimensions normal with σ 0.02 (residual projections
+ * 0.02/√(2·n_layer)), norm gains 1, biases 0; each value a function of seed, tensor name and element index alone. A
+ * sherd_fill_fn. */
 typedef struct shd_model_random {
     const shd_model *model;
     uint64_t seed;

@@ -1,0 +1,139 @@
+/* A transformer block, forward and backward, for every family; what is kept between the two is in unit.h's table. */
+#include "runtime/model/unit.h"
+#include "runtime/ops/ops.h"
+
+/* A block's activations, and the lengths it works with. */
+typedef struct block {
+    const float *x;
+    float *projected, *attended, *log_sum, *mid, *inner[SHD_MAX_INNERS], *out;
+    int64_t rows, model, width, inner_length; /* width: of a row of `projected` */
+} block;
+
+static block block_open(const shd_pass *pass) {
+    const shd_model *model = pass->model;
+    char *base = pass->view->activations[pass->view->unit];
+    return (block){
+        .x = shd_pass_input(pass),
+        .projected = (float *)(base + model->kept.projected),
+        .attended = (float *)(base + model->kept.attended),
+        .log_sum = (float *)(base + model->kept.log_sum),
+        .mid = (float *)(base + model->kept.mid),
+        .inner = {(float *)(base + model->kept.inner[0]), (float *)(base + model->kept.inner[1])},
+        .out = (float *)(base + model->kept.out),
+        .rows = model->rows,
+        .model = model->lengths[SHD_LENGTH_MODEL],
+        .width = model->lengths[SHD_LENGTH_PROJECTED],
+        .inner_length = model->lengths[SHD_LENGTH_INNER],
+    };
+}
+
+/* Turns queries and keys, side by side at the start of each row, by their positions; `inverse` for their gradients. */
+static void rotate(const shd_pass *pass, float *rows_of_projections, bool inverse) {
+    const shd_model *model = pass->model;
+    if (!model->family->rotary) return;
+    shd_op_rope(pass->pool, model->rows, model->config.context, model->config.n_head + model->config.n_kv_head,
+                model->head_size, model->lengths[SHD_LENGTH_PROJECTED], model->rope_table, inverse,
+                rows_of_projections);
+}
+
+static shd_attention attention_of(const shd_pass *pass, const block *b) {
+    const shd_model *model = pass->model;
+    return (shd_attention){
+        .sequences = model->config.micro_batch,
+        .context = model->config.context,
+        .heads = model->config.n_head,
+        .kv_heads = model->config.n_kv_head,
+        .head_size = model->head_size,
+        .q = b->projected,
+        .k = b->projected + b->model,
+        .v = b->projected + b->model + model->lengths[SHD_LENGTH_KEYS],
+        .q_stride = b->width,
+        .kv_stride = b->width,
+        .out = b->attended,
+        .out_stride = b->model,
+        .log_sum = b->log_sum,
+        .scratch = pass->attention,
+    };
+}
+
+void shd_block_forward(const shd_pass *pass) {
+    const shd_family *family = pass->model->family;
+    block b = block_open(pass);
+
+    shd_norm_forward(pass, family->norm_1_slot, b.rows, b.x, pass->normed);
+    float *column = b.projected;
+    for (int32_t i = 0; i < family->projection_count; i++) {
+        shd_linear projection = shd_pass_linear(pass, family->projection_slots[i]);
+        shd_linear_forward(pass->pool, &projection, b.rows, pass->normed, column, b.width, NULL);
+        column += projection.out;
+    }
+    rotate(pass, b.projected, false);
+    shd_attention attention = attention_of(pass, &b);
+    shd_op_attention(pass->pool, &attention);
+    shd_linear out = shd_pass_linear(pass, family->attention_out_slot);
+    shd_linear_forward(pass->pool, &out, b.rows, b.attended, b.mid, b.model, b.x);
+
+    shd_norm_forward(pass, family->norm_2_slot, b.rows, b.mid, pass->normed);
+    for (int32_t i = 0; i < family->inner_count; i++) {
+        shd_linear inner = shd_pass_linear(pass, family->inner_slots[i]);
+        shd_linear_forward(pass->pool, &inner, b.rows, pass->normed, b.inner[i], b.inner_length, NULL);
+    }
+    family->activate(pass->pool, b.rows * b.inner_length, b.inner, pass->wide);
+    shd_linear down = shd_pass_linear(pass, family->down_slot);
+    shd_linear_forward(pass->pool, &down, b.rows, pass->wide, b.out, b.model, b.mid);
+}
+
+/* Backward through the linears at `slots`, which all read `normed`: from the gradients of their outputs, those of
+ * their weights and, over `normed` itself, that of their input. */
+static void fan_backward(const shd_pass *pass, int64_t rows, int32_t count, const int32_t *slots,
+                         const float *const *gradients, int64_t stride) {
+    for (int32_t i = 0; i < count; i++) {
+        shd_linear linear = shd_pass_linear(pass, slots[i]);
+        shd_linear_backward_weight(pass->pool, &linear, rows, pass->normed, gradients[i], stride, false);
+    }
+    for (int32_t i = 0; i < count; i++) {
+        shd_linear linear = shd_pass_linear(pass, slots[i]);
+        shd_linear_backward_input(pass->pool, &linear, rows, gradients[i], stride, pass->normed, i > 0);
+    }
+}
+
+/* flow: the gradient of out on entry, of mid on return. */
+static void feed_forward_backward(const shd_pass *pass, const block *b) {
+    const shd_family *family = pass->model->family;
+    int64_t count = b->rows * b->inner_length;
+
+    family->activate(pass->pool, count, b->inner, pass->wide);
+    shd_linear down = shd_pass_linear(pass, family->down_slot);
+    shd_linear_backward_weight(pass->pool, &down, b->rows, pass->wide, pass->flow, b->model, false);
+    shd_linear_backward_input(pass->pool, &down, b->rows, pass->flow, b->model, pass->wide, false);
+    family->activate_backward(pass->pool, count, b->inner, pass->wide);
+
+    const float *gradients[SHD_MAX_INNERS] = {pass->wide, b->inner[1]};
+    shd_norm_forward(pass, family->norm_2_slot, b->rows, b->mid, pass->normed);
+    fan_backward(pass, b->rows, family->inner_count, family->inner_slots, gradients, b->inner_length);
+    shd_norm_backward(pass, family->norm_2_slot, b->mid, pass->normed, true);
+}
+
+/* flow: the gradient of mid on entry, of x on return. */
+static void attention_backward(const shd_pass *pass, const block *b) {
+    const shd_family *family = pass->model->family;
+
+    shd_linear out = shd_pass_linear(pass, family->attention_out_slot);
+    shd_linear_backward_weight(pass->pool, &out, b->rows, b->attended, pass->flow, b->model, false);
+    shd_linear_backward_input(pass->pool, &out, b->rows, pass->flow, b->model, pass->normed, false);
+    shd_attention attention = attention_of(pass, b);
+    float *dq = pass->wide, *dk = dq + (attention.k - attention.q), *dv = dq + (attention.v - attention.q);
+    shd_op_attention_backward(pass->pool, &attention, pass->normed, dq, dk, dv);
+    rotate(pass, pass->wide, true);
+
+    shd_norm_forward(pass, family->norm_1_slot, b->rows, b->x, pass->normed);
+    const float *gradients[SHD_MAX_PROJECTIONS] = {dq, dk, dv}; /* one fused projection has them side by side */
+    fan_backward(pass, b->rows, family->projection_count, family->projection_slots, gradients, b->width);
+    shd_norm_backward(pass, family->norm_1_slot, b->x, pass->normed, true);
+}
+
+void shd_block_backward(const shd_pass *pass) {
+    block b = block_open(pass);
+    feed_forward_backward(pass, &b);
+    attention_backward(pass, &b);
+}

@@ -1,0 +1,107 @@
+/* What a model's configuration must satisfy, and which tensors its frozen patterns mean. Keys are named as in the
+ * job file. */
+#include "runtime/base/status.h"
+#include "runtime/model/unit.h"
+
+#include <fnmatch.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+
+/* Bounds that keep every row length and index in the 31 bits that products and token ids have. */
+enum { MAX_LENGTH = 1 << 28, MAX_LAYERS = 1 << 16 };
+
+static sherd_status check_range(const char *key, int64_t value, int64_t max) {
+    if (value < 1) return shd_fail(SHERD_CONFIG, "%s %" PRId64 " must be at least 1", key, value);
+    if (value > max) return shd_fail(SHERD_CONFIG, "%s %" PRId64 " is above %" PRId64, key, value, max);
+    return SHERD_OK;
+}
+
+static sherd_status check_multiple(const char *key, int64_t value, const char *of_key, int64_t of) {
+    if (value % of == 0) return SHERD_OK;
+    return shd_fail(SHERD_CONFIG, "%s %" PRId64 " is not a multiple of %s %" PRId64, key, value, of_key, of);
+}
+
+static sherd_status check_llama(const shd_model_config *c) {
+    SHD_TRY(check_range("model.n_kv_head", c->n_kv_head, MAX_LENGTH));
+    SHD_TRY(check_range("model.d_ff", c->d_ff, MAX_LENGTH));
+    SHD_TRY(check_multiple("model.n_head", c->n_head, "model.n_kv_head", c->n_kv_head));
+    int64_t head_size = c->d_model / c->n_head;
+    if (head_size % 2)
+        return shd_fail(SHERD_CONFIG,
+                        "model.d_model %" PRId64 " / model.n_head %" PRId64 " gives heads of %" PRId64
+                        ": rotary positions need an even head size",
+                        c->d_model, c->n_head, head_size);
+    if (!(c->rope_theta > 0) || !isfinite(c->rope_theta))
+        return shd_fail(SHERD_CONFIG, "model.rope_theta %g must be a finite number above 0", c->rope_theta);
+    return SHERD_OK;
+}
+
+/* Doubles cannot overflow here, and 2^58 leaves room for any rounding and for sums over what is counted. */
+static sherd_status check_total(const shd_model_config *c) {
+    double d = (double)c->d_model, layers = (double)c->n_layer, rows = (double)c->micro_batch * (double)c->context;
+    double inner = c->family == SHD_MODEL_LLAMA ? (double)c->d_ff : 4 * d;
+    double parameters = d * (2 * (double)c->vocab_size + (double)c->context) + layers * d * (4 * d + 3 * inner + 16);
+    double activations = (layers + 1) * rows * (8 * d + 3 * inner + (double)c->n_head);
+    if (parameters + activations < 0x1p58) return SHERD_OK;
+    return shd_fail(
+        SHERD_CONFIG,
+        "the sizes in model and train.micro_batch are too large together: %.3g parameters and %.3g activations",
+        parameters, activations);
+}
+
+sherd_status shd_config_check(const shd_model_config *c) {
+    if (c->family != SHD_MODEL_GPT2 && c->family != SHD_MODEL_LLAMA)
+        return shd_fail(SHERD_CONFIG, "model.family %d is none of gpt2, llama", (int)c->family);
+    SHD_TRY(check_range("model.vocab_size", c->vocab_size, INT32_MAX));
+    SHD_TRY(check_range("model.context", c->context, MAX_LENGTH));
+    SHD_TRY(check_range("model.d_model", c->d_model, MAX_LENGTH));
+    SHD_TRY(check_range("model.n_layer", c->n_layer, MAX_LAYERS));
+    SHD_TRY(check_range("model.n_head", c->n_head, MAX_LENGTH));
+    SHD_TRY(check_range("train.micro_batch", c->micro_batch, MAX_LENGTH));
+    SHD_TRY(check_range("run.threads", c->threads, MAX_LENGTH));
+    SHD_TRY(check_multiple("model.d_model", c->d_model, "model.n_head", c->n_head));
+    if (c->family == SHD_MODEL_LLAMA) SHD_TRY(check_llama(c));
+    if (c->micro_batch * c->context > INT32_MAX)
+        return shd_fail(SHERD_CONFIG,
+                        "train.micro_batch %" PRId64 " × model.context %" PRId64 " is above %d tokens at once",
+                        c->micro_batch, c->context, INT32_MAX);
+    return check_total(c);
+}
+
+/* The first names, as a hint at what a pattern could have matched. */
+static void name_some_tensors(const shd_model *model, char *text, size_t bytes) {
+    enum { SHOWN = 6 };
+    int32_t count = model->description.tensor_count;
+    size_t used = 0;
+    text[0] = 0;
+    for (int32_t i = 0; i < count && i < SHOWN && used < bytes; i++)
+        used += (size_t)snprintf(text + used, bytes - used, "%s%s", i ? ", " : "", model->tensors[i].name);
+    if (count > SHOWN && used < bytes)
+        snprintf(text + used, bytes - used, ", … %s (%d in all)", model->tensors[count - 1].name, count);
+}
+
+sherd_status shd_model_freeze(shd_model *model, const char *const *patterns, int32_t pattern_count) {
+    for (int32_t p = 0; p < pattern_count; p++) {
+        bool matched = false;
+        for (int32_t i = 0; i < model->description.tensor_count; i++) {
+            if (fnmatch(patterns[p], model->tensors[i].name, 0)) continue;
+            model->tensors[i].frozen = true;
+            matched = true;
+        }
+        if (!matched) {
+            char names[512];
+            name_some_tensors(model, names, sizeof names);
+            return shd_fail(SHERD_CONFIG, "model.frozen: \"%s\" matches no tensor; there are %s", patterns[p], names);
+        }
+    }
+    for (int32_t u = 0; u < model->description.unit_count; u++) {
+        const sherd_unit *unit = &model->units[u];
+        for (int32_t i = 0; i < unit->tensor_count; i++) {
+            if (model->tensors[unit->first_tensor + i].frozen) continue;
+            model->first_trained_unit = u;
+            return SHERD_OK;
+        }
+    }
+    return shd_fail(SHERD_CONFIG, "model.frozen leaves nothing to train");
+}

@@ -1,0 +1,23 @@
+/* The first unit: token vectors, plus position vectors where the family has them. */
+#include "runtime/model/unit.h"
+#include "runtime/ops/ops.h"
+
+enum slot { TOKEN, POSITION };
+
+void shd_embedding_forward(const shd_pass *pass) {
+    const shd_model *model = pass->model;
+    bool positions = model->family->embedding.count > POSITION;
+    shd_op_embedding(pass->pool, model->rows, model->config.context, model->config.d_model, model->batch.inputs,
+                     shd_pass_parameter(pass, TOKEN).value, positions ? shd_pass_parameter(pass, POSITION).value : NULL,
+                     pass->view->activations[pass->view->unit]);
+}
+
+/* A tied token table has its gradient from the head already, whose backward ran first: add to it. */
+void shd_embedding_backward(const shd_pass *pass) {
+    const shd_model *model = pass->model;
+    bool positions = model->family->embedding.count > POSITION;
+    shd_op_embedding_backward(pass->pool, model->rows, model->config.context, model->config.d_model,
+                              model->config.vocab_size, model->batch.inputs, pass->flow, model->config.tied_embeddings,
+                              shd_pass_parameter(pass, TOKEN).gradient,
+                              positions ? shd_pass_parameter(pass, POSITION).gradient : NULL);
+}

@@ -1,0 +1,60 @@
+/* The last unit: norm, logits and cross-entropy.
+ *
+ * The logits of a micro-batch are never there at once: chunks of `chunk_rows` rows, whose borders the shape alone
+ * fixes, go through the view's logits memory. In training that happens once, in backward: loss, the logits' gradient
+ * in place, from it the gradients of the norm's output and of the output matrix, which the first chunk writes and
+ * later ones add to. */
+#include "runtime/base/arith.h"
+#include "runtime/model/unit.h"
+#include "runtime/ops/ops.h"
+
+enum slot { NORM };
+
+static shd_linear output_of(const shd_pass *pass) {
+    const shd_model *model = pass->model;
+    return (shd_linear){
+        .weight = shd_pass_tensor(pass, model->output_tensor),
+        .in = model->config.d_model,
+        .out = model->config.vocab_size,
+    };
+}
+
+void shd_head_forward(const shd_pass *pass) {
+    const shd_model *model = pass->model;
+    int64_t columns = model->config.d_model, vocabulary = model->config.vocab_size;
+    const float *x = shd_pass_input(pass);
+    shd_linear output = output_of(pass);
+
+    if (!pass->view->training && model->wanted_logits) {
+        shd_norm_forward(pass, NORM, 1, x + model->wanted_row * columns, pass->normed);
+        shd_linear_forward(pass->pool, &output, 1, pass->normed, model->wanted_logits, vocabulary, NULL);
+        return;
+    }
+    shd_norm_forward(pass, NORM, model->rows, x, pass->normed);
+    if (pass->view->training) return;
+    for (int64_t first = 0; first < model->rows; first += model->chunk_rows) {
+        int64_t rows = shd_min(model->chunk_rows, model->rows - first);
+        shd_linear_forward(pass->pool, &output, rows, pass->normed + first * columns, pass->view->logits, vocabulary,
+                           NULL);
+        shd_op_cross_entropy(pass->pool, rows, vocabulary, pass->view->logits, model->batch.targets + first, 0, false,
+                             model->batch.losses + first);
+    }
+}
+
+void shd_head_backward(const shd_pass *pass) {
+    const shd_model *model = pass->model;
+    int64_t columns = model->config.d_model, vocabulary = model->config.vocab_size;
+    float *logits = pass->view->logits;
+    shd_linear output = output_of(pass);
+
+    for (int64_t first = 0; first < model->rows; first += model->chunk_rows) {
+        int64_t rows = shd_min(model->chunk_rows, model->rows - first);
+        const float *normed = pass->normed + first * columns;
+        shd_linear_forward(pass->pool, &output, rows, normed, logits, vocabulary, NULL);
+        shd_op_cross_entropy(pass->pool, rows, vocabulary, logits, model->batch.targets + first, pass->view->loss_scale,
+                             true, model->batch.losses + first);
+        shd_linear_backward_weight(pass->pool, &output, rows, normed, logits, vocabulary, first > 0);
+        shd_linear_backward_input(pass->pool, &output, rows, logits, vocabulary, pass->wide + first * columns, false);
+    }
+    shd_norm_backward(pass, NORM, shd_pass_input(pass), pass->wide, false);
+}

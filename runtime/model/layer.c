@@ -1,0 +1,102 @@
+/* The layers units are made of: products with weights, and norms. */
+#include "runtime/model/unit.h"
+#include "runtime/ops/ops.h"
+
+#include <assert.h>
+
+shd_linear shd_pass_linear(const shd_pass *pass, int32_t slot) {
+    const shd_model *model = pass->model;
+    const sherd_tensor *tensor = &model->tensors[model->units[pass->view->unit].first_tensor + slot];
+    bool conv1d = model->family->conv1d;
+    return (shd_linear){
+        .weight = shd_pass_parameter(pass, slot),
+        .bias = model->family->biased ? shd_pass_parameter(pass, slot + 1) : (shd_parameter){NULL, NULL},
+        .in = tensor->shape[conv1d ? 0 : 1],
+        .out = tensor->shape[conv1d ? 1 : 0],
+        .conv1d = conv1d,
+    };
+}
+
+void shd_linear_forward(shd_pool *pool, const shd_linear *linear, int64_t rows, const float *x, float *y,
+                        int64_t y_stride, const float *residual) {
+    shd_matmul product = {
+        .m = rows,
+        .n = linear->out,
+        .k = linear->in,
+        .a = x,
+        .lda = linear->in,
+        .b = linear->weight.value,
+        .ldb = linear->conv1d ? linear->out : linear->in,
+        .b_transposed = !linear->conv1d,
+        .c = y,
+        .ldc = y_stride,
+        .bias = linear->bias.value,
+        .residual = residual,
+    };
+    shd_op_matmul(pool, &product);
+}
+
+void shd_linear_backward_weight(shd_pool *pool, const shd_linear *linear, int64_t rows, const float *x, const float *dy,
+                                int64_t dy_stride, bool accumulate) {
+    if (linear->bias.gradient) {
+        assert(dy_stride == linear->out && !accumulate);
+        shd_op_column_sum(pool, rows, linear->out, dy, linear->bias.gradient);
+    }
+    if (!linear->weight.gradient) return;
+    /* xᵀ·dy is [in, out]; dyᵀ·x is [out, in]. */
+    bool conv1d = linear->conv1d;
+    shd_matmul product = {
+        .m = conv1d ? linear->in : linear->out,
+        .n = conv1d ? linear->out : linear->in,
+        .k = rows,
+        .a = conv1d ? x : dy,
+        .lda = conv1d ? linear->in : dy_stride,
+        .a_transposed = true,
+        .b = conv1d ? dy : x,
+        .ldb = conv1d ? dy_stride : linear->in,
+        .c = linear->weight.gradient,
+        .ldc = conv1d ? linear->out : linear->in,
+        .accumulate = accumulate,
+    };
+    shd_op_matmul(pool, &product);
+}
+
+void shd_linear_backward_input(shd_pool *pool, const shd_linear *linear, int64_t rows, const float *dy,
+                               int64_t dy_stride, float *dx, bool accumulate) {
+    shd_matmul product = {
+        .m = rows,
+        .n = linear->in,
+        .k = linear->out,
+        .a = dy,
+        .lda = dy_stride,
+        .b = linear->weight.value,
+        .ldb = linear->conv1d ? linear->out : linear->in,
+        .b_transposed = linear->conv1d,
+        .c = dx,
+        .ldc = linear->in,
+        .accumulate = accumulate,
+    };
+    shd_op_matmul(pool, &product);
+}
+
+void shd_norm_forward(const shd_pass *pass, int32_t slot, int64_t rows, const float *x, float *y) {
+    int64_t columns = pass->model->lengths[SHD_LENGTH_MODEL];
+    const float *weight = shd_pass_parameter(pass, slot).value;
+    if (pass->model->family->rms_norm)
+        shd_op_rmsnorm(pass->pool, rows, columns, SHD_NORM_EPS, x, weight, y, pass->rstd);
+    else
+        shd_op_layernorm(pass->pool, rows, columns, SHD_NORM_EPS, x, weight, shd_pass_parameter(pass, slot + 1).value,
+                         y, pass->mean, pass->rstd);
+}
+
+void shd_norm_backward(const shd_pass *pass, int32_t slot, const float *x, const float *dy, bool add) {
+    int64_t rows = pass->model->rows, columns = pass->model->lengths[SHD_LENGTH_MODEL];
+    shd_parameter weight = shd_pass_parameter(pass, slot);
+    const float *residual = add ? pass->flow : NULL;
+    if (pass->model->family->rms_norm)
+        shd_op_rmsnorm_backward(pass->pool, rows, columns, x, weight.value, pass->rstd, dy, residual, pass->flow,
+                                weight.gradient);
+    else
+        shd_op_layernorm_backward(pass->pool, rows, columns, x, weight.value, pass->mean, pass->rstd, dy, residual,
+                                  pass->flow, weight.gradient, shd_pass_parameter(pass, slot + 1).gradient);
+}

@@ -1,0 +1,46 @@
+/* Initial weights from a file of named tensors (safetensors): under Hugging Face's names, with GPT-2's
+ * `transformer.` prefix or without.
+ *
+ * The model does not know files: whoever opened one hands it over as a shd_weight_source. Only the elements asked
+ * for are read, so that each rank touches its own slices of a mapped file. */
+#ifndef SHD_MODEL_LOAD_H
+#define SHD_MODEL_LOAD_H
+
+#include "runtime/model/model.h"
+
+typedef enum shd_stored_dtype { SHD_STORED_F32, SHD_STORED_F16, SHD_STORED_BF16, SHD_STORED_OTHER } shd_stored_dtype;
+
+/* A stored tensor: little-endian, row-major, at any alignment. */
+typedef struct shd_stored_tensor {
+    const char *name;
+    const char *dtype_name; /* as the file has it, for messages */
+    shd_stored_dtype dtype;
+    int32_t dim_count;
+    const int64_t *shape;
+    const void *data;
+} shd_stored_tensor;
+
+typedef struct shd_weight_source {
+    const char *label; /* what messages call it: the file's path */
+    int64_t tensor_count;
+    /* Tensor number `index`, in any order; what *out points to lives as long as the source. */
+    void (*tensor)(const void *user, int64_t index, shd_stored_tensor *out);
+    const void *user;
+} shd_weight_source;
+
+typedef struct shd_weights shd_weights;
+
+/* Matches the model's tensors with the source's. Ignored, knowingly: GPT-2's mask buffers, Llama's stored rotary
+ * frequencies, and `lm_head.weight` where embeddings are tied (then filling the token table checks that both are
+ * equal).
+ * Owns: model and source's contents are borrowed until shd_weights_destroy.
+ * Fails: DATA, naming every tensor that is missing, has another shape or dtype, or has no place in this model;
+ * MEMORY. */
+sherd_status shd_weights_create(const shd_model *model, const shd_weight_source *source, shd_weights **out);
+/* Accepts NULL. */
+void shd_weights_destroy(shd_weights *weights);
+
+/* A sherd_fill_fn; `weights` is a shd_weights. F16 and BF16 widen exactly. Fails: DATA. */
+sherd_status shd_weights_fill(void *weights, int32_t tensor, int64_t first, int64_t count, float *values);
+
+#endif

@@ -1,0 +1,122 @@
+/* Inside a model: its object, the three kinds of unit, and the layers they are made of.
+ *
+ * Where a micro-batch's numbers live (rows = micro_batch × context, floats; all borders 64-byte aligned):
+ *
+ * | unit      | kept from forward to backward, in `activations`   | recomputed in backward             |
+ * | --------- | ------------------------------------------------- | ---------------------------------- |
+ * | embedding | out [rows, model]                                 | -                                  |
+ * | block     | projected [rows, projected], attended [rows,      | both norms' outputs, means and     |
+ * |           | model], log_sum [rows × heads], mid [rows, model],| scales (from x and mid), the       |
+ * |           | inner [inner_count][rows, inner], out             | activation's output (from inner)   |
+ * | head      | nothing: `normed`, `mean` and `rstd` in scratch   | logits are computed only there     |
+ * |           | survive, since its backward follows its forward   |                                    |
+ *
+ * A block's input x is the `out` of the unit before it. What is recomputed costs one pass over memory, no product. A
+ * backward may overwrite what only it still needs (llama's inner[1]).
+ *
+ * | scratch                            | holds                                                               |
+ * | ---------------------------------- | ------------------------------------------------------------------- |
+ * | flow [rows, model]                 | the gradient of the residual stream, from unit to unit              |
+ * | normed [rows, model]               | a norm's output, then the gradient of it                            |
+ * | wide [rows, max(inner, projected)] | the activation's output or its gradient, the projections' gradient, |
+ * |                                    | in the head the gradient of the norm's output                       |
+ * | mean, rstd [rows]                  | of the norm computed last                                           |
+ * | attention                          | work memory of the attention operation                              |
+ */
+#ifndef SHD_MODEL_UNIT_H
+#define SHD_MODEL_UNIT_H
+
+#include "runtime/model/family.h"
+#include "runtime/model/model.h"
+
+#define SHD_NORM_EPS 1e-5f
+
+struct shd_model {
+    shd_model_config config; /* `frozen` is gone after create; n_kv_head and d_ff are set for gpt2 too */
+    const shd_family *family;
+    int64_t lengths[SHD_LENGTH_COUNT];
+    int64_t rows, head_size;
+    int64_t chunk_rows;         /* rows of logits held at once */
+    int32_t output_tensor;      /* the matrix of the logits: the token table's when tied */
+    int32_t first_trained_unit; /* below it nothing is trainable: no gradient flows there */
+
+    sherd_model description;
+    sherd_tensor *tensors;
+    shd_start *starts; /* by tensor */
+    sherd_unit *units;
+    char *names; /* of tensors and units, one after the other */
+
+    struct {
+        int64_t projected, attended, log_sum, mid, inner[SHD_MAX_INNERS],
+            out; /* byte offsets in a block's activations */
+    } kept;
+    struct {
+        int64_t flow, normed, wide, mean, rstd, attention; /* byte offsets in scratch */
+    } work;
+    float *rope_table; /* [context, head_size]; NULL without rotary positions */
+
+    shd_pool *pool;
+    shd_batch batch;
+    int64_t wanted_row;
+    float *wanted_logits; /* NULL: losses are wanted */
+};
+
+/* model.c calls these in this order; each fills its part of `model`. */
+sherd_status shd_config_check(const shd_model_config *config);
+sherd_status shd_model_list_tensors(shd_model *model);
+sherd_status shd_model_freeze(shd_model *model, const char *const *patterns, int32_t pattern_count);
+sherd_status shd_model_lay_out(shd_model *model);
+
+/* One bracket of one unit: the view, with the areas of the scratch memory as pointers. */
+typedef struct shd_pass {
+    const shd_model *model;
+    const sherd_view *view;
+    shd_pool *pool;
+    float *flow, *normed, *wide, *mean, *rstd;
+    void *attention;
+} shd_pass;
+
+/* A parameter as a bracket sees it; `gradient` is NULL when it is frozen or the bracket is a forward. */
+typedef struct shd_parameter {
+    const float *value;
+    float *gradient;
+} shd_parameter;
+shd_parameter shd_pass_tensor(const shd_pass *pass, int32_t tensor);
+/* By slot in the pass's unit. */
+shd_parameter shd_pass_parameter(const shd_pass *pass, int32_t slot);
+/* The output of the unit before the pass's. */
+const float *shd_pass_input(const shd_pass *pass);
+
+/* layer.c. A product with a weight: y = x · weight (+ bias) (+ residual). x is dense; rows of y are `y_stride`
+ * apart, as are the residual's. */
+typedef struct shd_linear {
+    shd_parameter weight, bias; /* bias.value NULL: none */
+    int64_t in, out;
+    bool conv1d; /* weight [in, out], else [out, in] */
+} shd_linear;
+shd_linear shd_pass_linear(const shd_pass *pass, int32_t slot);
+void shd_linear_forward(shd_pool *pool, const shd_linear *linear, int64_t rows, const float *x, float *y,
+                        int64_t y_stride, const float *residual);
+/* Weight and bias gradients, those that are wanted; the weight's is added to what is there when `accumulate`. A
+ * biased linear's dy is dense. */
+void shd_linear_backward_weight(shd_pool *pool, const shd_linear *linear, int64_t rows, const float *x, const float *dy,
+                                int64_t dy_stride, bool accumulate);
+/* dx = (accumulate ? dx : 0) + dy · weightᵀ. */
+void shd_linear_backward_input(shd_pool *pool, const shd_linear *linear, int64_t rows, const float *dy,
+                               int64_t dy_stride, float *dx, bool accumulate);
+
+/* LayerNorm or RMSNorm of rows of x with the parameters at `slot` of the pass's unit; leaves mean (LayerNorm) and
+ * rstd in scratch. */
+void shd_norm_forward(const shd_pass *pass, int32_t slot, int64_t rows, const float *x, float *y);
+/* flow = (add ? flow : 0) + the gradient through the norm whose forward ran last; dy must not be flow. */
+void shd_norm_backward(const shd_pass *pass, int32_t slot, const float *x, const float *dy, bool add);
+
+/* embedding.c, block.c, head.c */
+void shd_embedding_forward(const shd_pass *pass);
+void shd_embedding_backward(const shd_pass *pass);
+void shd_block_forward(const shd_pass *pass);
+void shd_block_backward(const shd_pass *pass);
+void shd_head_forward(const shd_pass *pass);
+void shd_head_backward(const shd_pass *pass);
+
+#endif

@@ -1,0 +1,13 @@
+/* Both models' loss in float64, in plain loops: what the built-in models are held to. Written from the formulas,
+ * sharing nothing with them. */
+#ifndef TESTS_MODEL_PLAIN_H
+#define TESTS_MODEL_PLAIN_H
+
+#include "runtime/model/model.h"
+
+/* Parameters in the order of the reference runs' init files. losses: [micro_batch × context], 0 where a target is
+ * negative. Returns their sum. */
+double plain_loss(const shd_model_config *config, double *const *parameters, const int32_t *inputs,
+                  const int32_t *targets, double *losses);
+
+#endif

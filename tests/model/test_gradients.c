@@ -1,0 +1,177 @@
+/* Loss and gradients against the plain float64 model: losses directly, gradients by central differences of it. */
+#include "harness.h"
+#include "plain.h"
+
+#include <criterion/criterion.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const shd_model_config gpt2 = {.family = SHD_MODEL_GPT2,
+                                      .vocab_size = 19,
+                                      .context = 7,
+                                      .d_model = 15,
+                                      .n_layer = 2,
+                                      .n_head = 3,
+                                      .tied_embeddings = true,
+                                      .micro_batch = 2,
+                                      .threads = 1};
+static const shd_model_config llama = {.family = SHD_MODEL_LLAMA,
+                                       .vocab_size = 23,
+                                       .context = 9,
+                                       .d_model = 24,
+                                       .n_layer = 2,
+                                       .n_head = 6,
+                                       .n_kv_head = 2,
+                                       .d_ff = 17,
+                                       .rope_theta = 50,
+                                       .micro_batch = 2,
+                                       .threads = 1};
+
+/* The plain model over a harness's parameters, in float64. */
+typedef struct twin {
+    const harness *h;
+    double **parameters, *losses;
+} twin;
+
+static void twin_open(twin *t, const harness *h) {
+    int32_t count = h->description->tensor_count;
+    *t = (twin){h, calloc((size_t)count, sizeof(double *)), calloc((size_t)h->rows, sizeof(double))};
+    for (int32_t i = 0; i < count; i++) {
+        int64_t n = harness_elements(h, i);
+        t->parameters[i] = calloc((size_t)n, sizeof(double));
+        for (int64_t j = 0; j < n; j++) t->parameters[i][j] = h->parameters[i][j];
+    }
+}
+
+static void twin_close(twin *t) {
+    for (int32_t i = 0; i < t->h->description->tensor_count; i++) free(t->parameters[i]);
+    free(t->parameters);
+    free(t->losses);
+}
+
+static double twin_loss(twin *t) {
+    return plain_loss(&t->h->config, t->parameters, t->h->inputs, t->h->targets, t->losses);
+}
+
+/* d loss / d ε of parameters + ε·direction; four points, error O(step⁴). */
+static double slope(twin *t, int32_t tensor, const double *direction) {
+    static const double at[] = {-2, -1, 1, 2}, weight[] = {1, -8, 8, -1};
+    int64_t n = harness_elements(t->h, tensor);
+    double *values = t->parameters[tensor], sum = 0, step = 1e-4;
+    double *saved = calloc((size_t)n, sizeof *saved);
+    memcpy(saved, values, (size_t)n * sizeof *saved);
+    for (int p = 0; p < 4; p++) {
+        for (int64_t i = 0; i < n; i++) values[i] = saved[i] + at[p] * step * direction[i];
+        sum += weight[p] * twin_loss(t);
+    }
+    memcpy(values, saved, (size_t)n * sizeof *saved);
+    free(saved);
+    return sum / (12 * step);
+}
+
+enum { SAMPLES = 8 };
+
+/* Sampled elements, then a random direction through all of them, so that no element goes unseen. Tolerance: 2e-5 of
+ * the tensor's largest gradient (times √elements for the direction), the rounding of fp32 through a few layers. */
+static void check_tensor(twin *t, int32_t tensor, double scale, uint64_t *state) {
+    const harness *h = t->h;
+    const float *gradient = h->gradients[tensor];
+    int64_t n = harness_elements(h, tensor);
+    double *direction = calloc((size_t)n, sizeof *direction), largest = 0, dot = 0;
+    for (int64_t i = 0; i < n; i++) {
+        cr_assert(isfinite(gradient[i]), "%s[%ld] was not written", h->description->tensors[tensor].name, (long)i);
+        largest = fmax(largest, fabs(gradient[i]));
+    }
+    for (int s = 0; s < SAMPLES; s++) {
+        *state = *state * 6364136223846793005u + 1442695040888963407u;
+        int64_t i = (int64_t)((*state >> 33) % (uint64_t)n);
+        direction[i] = 1;
+        double expected = scale * slope(t, tensor, direction);
+        direction[i] = 0;
+        cr_assert_float_eq(gradient[i], expected, 2e-5 * largest + 1e-9, "%s[%ld]: %.9g, expected %.9g, largest %.3g",
+                           h->description->tensors[tensor].name, (long)i, gradient[i], expected, largest);
+    }
+    for (int64_t i = 0; i < n; i++) dot += gradient[i] * (direction[i] = harness_normal(state));
+    double expected = scale * slope(t, tensor, direction);
+    cr_assert_float_eq(dot, expected, 2e-5 * largest * sqrt((double)n) + 1e-9,
+                       "%s along a direction: %.9g, expected %.9g", h->description->tensors[tensor].name, dot,
+                       expected);
+    free(direction);
+}
+
+static void check_losses(twin *t) {
+    twin_loss(t);
+    for (int64_t i = 0; i < t->h->rows; i++)
+        cr_assert_float_eq(t->h->losses[i], t->losses[i], 1e-5, "loss of token %ld: %.9g, expected %.9g", (long)i,
+                           t->h->losses[i], t->losses[i]);
+}
+
+static void check(const shd_model_config *config, uint64_t seed) {
+    harness h;
+    harness_open(&h, config, 0.3, seed);
+    twin t;
+    twin_open(&t, &h);
+    float scale = 1.0f / (float)harness_counted(&h);
+    harness_train(&h, scale);
+    check_losses(&t);
+    uint64_t state = seed;
+    for (int32_t i = 0; i < h.description->tensor_count; i++)
+        if (h.gradients[i]) check_tensor(&t, i, scale, &state);
+    harness_evaluate(&h);
+    check_losses(&t);
+    twin_close(&t);
+    harness_close(&h);
+}
+
+Test(gradients, of_gpt2_tied) { check(&gpt2, 1); }
+
+Test(gradients, of_gpt2_untied) {
+    shd_model_config config = gpt2;
+    config.tied_embeddings = false;
+    check(&config, 2);
+}
+
+Test(gradients, of_llama_untied_with_grouped_queries) { check(&llama, 3); }
+
+Test(gradients, of_llama_tied_with_one_key_value_head) {
+    shd_model_config config = llama;
+    config.tied_embeddings = true;
+    config.n_kv_head = 1;
+    check(&config, 4);
+}
+
+Test(gradients, of_llama_with_a_head_for_every_query_and_a_wide_inner) {
+    shd_model_config config = llama;
+    config.n_kv_head = 6;
+    config.d_ff = 131;
+    check(&config, 5);
+}
+
+Test(gradients, of_one_token_contexts_and_one_layer) {
+    shd_model_config a = gpt2, b = llama;
+    a.context = b.context = 1;
+    a.n_layer = b.n_layer = 1;
+    a.micro_batch = b.micro_batch = 5;
+    check(&a, 6);
+    check(&b, 7);
+}
+
+Test(gradients, of_one_head_of_the_whole_width) {
+    shd_model_config a = gpt2, b = llama;
+    a.n_head = 1;
+    b.n_head = b.n_kv_head = 1;
+    check(&a, 8);
+    check(&b, 9);
+}
+
+/* 300 rows against chunks of 256: the second chunk adds to the first one's matrix gradient. */
+Test(gradients, of_more_rows_than_a_chunk_of_logits) {
+    shd_model_config a = gpt2, b = llama;
+    a.context = 150;
+    a.n_layer = b.n_layer = 1;
+    b.context = 20;
+    b.micro_batch = 15;
+    check(&a, 10);
+    check(&b, 11);
+}
