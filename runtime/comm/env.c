@@ -49,7 +49,7 @@ sherd_status sherd_options_from_env(sherd_options *options) {
     if (!options || options->size != sizeof *options)
         return shd_fail(SHERD_ARGUMENT, "options must start from SHERD_OPTIONS_INIT");
     if (!getenv("RANK") && !getenv("WORLD_SIZE")) return SHERD_OK;
-    int64_t world_size, rank, local_world_size, local_rank, port;
+    int64_t world_size = 0, rank = 0, local_world_size = 0, local_rank = 0, port = 0;
     SHD_TRY(read_number("WORLD_SIZE", 1, INT32_MAX, &world_size));
     SHD_TRY(read_number("RANK", 0, world_size - 1, &rank));
     SHD_TRY(read_number("LOCAL_WORLD_SIZE", 1, world_size, &local_world_size));
