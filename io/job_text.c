@@ -159,7 +159,7 @@ sherd_status shd_job_document(char **out) {
     shd_text text = {0};
     shd_text_add(&text,
                  "# The job file\n\n"
-                 "<!-- Generated from io/schema.h by `./dev docs`; a test compares the two. -->\n\n"
+                 "<!-- Generated from io/schema.h by `ninja -C build docs`; a test compares the two. -->\n\n"
                  "A job is one YAML document: sections of keys, all listed here, nothing else is accepted. Scalars are "
                  "those of YAML 1.2's core\n"
                  "schema, strictly: `2e-5` is a number, `1e3` is no whole number, `08`, `0x10` and `1:30` are none at "

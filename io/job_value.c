@@ -23,7 +23,7 @@ static const char *found_text(const shd_yaml_node *node, char text[SHD_JOB_TEXT_
         [SHD_SCALAR_TEXT] = "a text",
     };
     shd_scalar_kind kind = shd_scalar_read(node).kind;
-    if (kind == SHD_SCALAR_EMPTY) return kinds[kind];
+    if (kind == SHD_SCALAR_EMPTY || kind == SHD_SCALAR_NULL) return kinds[kind];
     bool quoted = !node->plain;
     bool cut = strlen(node->text) > 100;
     snprintf(text, SHD_JOB_TEXT_BYTES, "'%.100s%s' is %s%s", node->text, cut ? "…" : "", kinds[kind],

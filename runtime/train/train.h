@@ -1,6 +1,7 @@
 /* The job loop: data, step, metrics, evaluation, checkpoints. One call is one rank's part of a job, from start to end.
  *
- * It writes what the job says (metrics.jsonl, checkpoints) and logs events; what a user sees of the steps is the caller's, through hooks. */
+ * It writes what the job says (metrics.jsonl, checkpoints) and logs events (info, rank 0); what a user sees of the steps is the
+ * caller's, through hooks. */
 #ifndef SHD_TRAIN_TRAIN_H
 #define SHD_TRAIN_TRAIN_H
 
@@ -8,6 +9,7 @@
 
 #include <sherd/options.h>
 #include <sherd/status.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 /* A step that is done; but for step_ms the same on every rank. */
@@ -24,8 +26,20 @@ typedef struct shd_train_step {
 typedef struct shd_train_hooks {
     void (*started)(void *user, int64_t step); /* before the first step: completed steps, 0 or where it resumes */
     void (*stepped)(void *user, const shd_train_step *row);
+    void (*saved)(void *user, int64_t step, const char *dir); /* a checkpoint of `step` completed steps is in `dir` */
+    bool (*stopping)(void *user); /* asked at every step boundary; true: the run ends here, and nothing is saved.
+                                   * Every rank is expected to be told within one step of the others. */
     void *user;
 } shd_train_hooks;
+
+/* How a run went; the same on every rank. */
+typedef struct shd_train_summary {
+    int64_t first_step, step; /* completed steps when it started and when it ended */
+    int64_t tokens_seen;      /* since step 0 */
+    bool stopped;             /* hooks.stopping ended it */
+    double loss;              /* of the last step; NaN when there was none */
+    double validation_loss;   /* the last one; NaN when there was none */
+} shd_train_summary;
 
 /* Looks at all that a job needs beyond its file, without starting anything: data files (header, length, format), the init file
  * (names, shapes), the model, a checkpoint to resume from. One process does it before ranks are started.
@@ -33,8 +47,11 @@ typedef struct shd_train_hooks {
 sherd_status shd_train_check(const shd_job *job);
 
 /* Trains until train.steps. `place`: rank, world_size and rendezvous of this process (sherd_options_from_env); the rest of it is not
- * looked at. Collective over the ranks of the job, which must have the same job. `hooks` may be NULL.
- * Fails: CONFIG, DATA, IO, NUMERIC, MEMORY, and 100 and above when ranks are lost. */
-sherd_status shd_train_run(const shd_job *job, const sherd_options *place, const shd_train_hooks *hooks);
+ * looked at. Collective over the ranks of the job, which must have the same job. `hooks` and `summary` may be NULL; the summary
+ * is set on failure too, as far as the run came.
+ * A finished job that is started again does nothing: summary.first_step = summary.step = train.steps.
+ * Fails: CONFIG, DATA, IO, NUMERIC (the step is named), MEMORY, and 100 and above when ranks are lost. */
+sherd_status shd_train_run(const shd_job *job, const sherd_options *place, const shd_train_hooks *hooks,
+                           shd_train_summary *summary);
 
 #endif

@@ -1,0 +1,214 @@
+#include "io/metrics.h"
+
+#include "io/folder.h"
+#include "runtime/base/memory.h"
+#include "runtime/base/status.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <jansson.h>
+#include <limits.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { ROW_BYTES = 2048 };
+
+struct shd_metrics {
+    char path[PATH_MAX];
+    int file;
+    int64_t length_bytes; /* up to the end of the last whole row */
+};
+
+/* --- opening: what an earlier run left ---------------------------------------------------------------------------------- */
+
+/* True when `line` is a row of a step before `first_step`. */
+static bool is_earlier_row(const char *line, size_t length, int64_t first_step) {
+    json_t *row = json_loadb(line, length, JSON_REJECT_DUPLICATES, NULL);
+    const json_t *step = json_object_get(row, "step");
+    bool earlier = json_is_integer(step) && json_integer_value(step) < first_step;
+    json_decref(row);
+    return earlier;
+}
+
+/* Where the rows to keep end, and where the last whole line ends. */
+static sherd_status scan(const char *path, int64_t first_step, int64_t *keep_bytes, int64_t *whole_bytes) {
+    FILE *file = fopen(path, "re");
+    if (!file) return shd_fail(SHERD_IO, "%s: cannot read: %s", path, strerror(errno));
+    char line[ROW_BYTES];
+    bool keeping = true, line_start = true;
+    *keep_bytes = *whole_bytes = 0;
+    while (fgets(line, sizeof line, file)) {
+        size_t length = strlen(line);
+        bool line_end = length > 0 && line[length - 1] == '\n';
+        int64_t at = ftello(file);
+        /* A line longer than the buffer is no row. */
+        keeping = keeping && line_start && line_end && is_earlier_row(line, length, first_step);
+        if (keeping) *keep_bytes = at;
+        if (line_end) *whole_bytes = at;
+        line_start = line_end;
+    }
+    bool failed = ferror(file) != 0;
+    fclose(file);
+    return failed ? shd_fail(SHERD_IO, "%s: cannot read: %s", path, strerror(errno)) : SHERD_OK;
+}
+
+/* Makes the first free `path.N`. */
+static sherd_status create_aside(const char *path, char aside[PATH_MAX + 16], int *out) {
+    for (int number = 1; number < INT_MAX; number++) {
+        snprintf(aside, PATH_MAX + 16, "%s.%d", path, number);
+        *out = open(aside, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+        if (*out >= 0) return SHERD_OK;
+        if (errno != EEXIST) break;
+    }
+    return shd_fail(SHERD_IO, "%s: cannot create: %s", aside, strerror(errno));
+}
+
+/* Copies bytes [first, end) of `from` to `to`. */
+static sherd_status copy_range(const char *path, int from, int to, int64_t first, int64_t end) {
+    char block[1 << 14];
+    for (int64_t at = first; at < end;) {
+        int64_t wanted = end - at < (int64_t)sizeof block ? end - at : (int64_t)sizeof block;
+        ssize_t got = pread(from, block, (size_t)wanted, at);
+        if (got <= 0) return shd_fail(SHERD_IO, "%s: cannot read: %s", path, strerror(errno));
+        for (ssize_t done = 0; done < got;) {
+            ssize_t put = write(to, block + done, (size_t)(got - done));
+            if (put < 0) return shd_fail(SHERD_IO, "%s: cannot write: %s", path, strerror(errno));
+            done += put;
+        }
+        at += got;
+    }
+    return SHERD_OK;
+}
+
+/* Moves later rows aside and cuts the file to those before `first_step`. */
+static sherd_status trim(shd_metrics *metrics, int64_t first_step) {
+    int64_t keep_bytes = 0, whole_bytes = 0;
+    SHD_TRY(scan(metrics->path, first_step, &keep_bytes, &whole_bytes));
+    if (whole_bytes > keep_bytes) {
+        char aside[PATH_MAX + 16];
+        int file;
+        SHD_TRY(create_aside(metrics->path, aside, &file));
+        sherd_status status = copy_range(aside, metrics->file, file, keep_bytes, whole_bytes);
+        if (status == SHERD_OK && fsync(file) != 0)
+            status = shd_fail(SHERD_IO, "%s: cannot write: %s", aside, strerror(errno));
+        close(file);
+        SHD_TRY(status);
+    }
+    if (ftruncate(metrics->file, keep_bytes) != 0)
+        return shd_fail(SHERD_IO, "%s: cannot cut to %lld bytes: %s", metrics->path, (long long)keep_bytes,
+                        strerror(errno));
+    metrics->length_bytes = keep_bytes;
+    return SHERD_OK;
+}
+
+static sherd_status open_file(shd_metrics *metrics, const char *dir, int64_t first_step) {
+    SHD_TRY(shd_folder_make(dir));
+    int bytes = snprintf(metrics->path, sizeof metrics->path, "%s/metrics.jsonl", dir);
+    if (bytes < 0 || bytes >= (int)sizeof metrics->path) return shd_fail(SHERD_IO, "%s: the path is too long", dir);
+    metrics->file = open(metrics->path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+    if (metrics->file < 0) return shd_fail(SHERD_IO, "%s: cannot open: %s", metrics->path, strerror(errno));
+    struct stat about;
+    if (fstat(metrics->file, &about) != 0 || !S_ISREG(about.st_mode))
+        return shd_fail(SHERD_IO, "%s: not a regular file", metrics->path);
+    return trim(metrics, first_step);
+}
+
+sherd_status shd_metrics_open(const char *dir, int64_t first_step, shd_metrics **out) {
+    shd_metrics *metrics = shd_alloc(1, sizeof *metrics);
+    if (!metrics) return shd_fail(SHERD_MEMORY, "%s: out of memory", dir);
+    metrics->file = -1;
+    sherd_status status = open_file(metrics, dir, first_step);
+    if (status != SHERD_OK) {
+        shd_metrics_close(metrics);
+        return status;
+    }
+    *out = metrics;
+    return SHERD_OK;
+}
+
+void shd_metrics_close(shd_metrics *metrics) {
+    if (!metrics) return;
+    if (metrics->file >= 0) close(metrics->file);
+    shd_free(metrics);
+}
+
+/* --- writing ------------------------------------------------------------------------------------------------------------ */
+
+typedef struct line {
+    char bytes[ROW_BYTES];
+    size_t length;
+} line;
+
+static void add_integer(line *row, const char *key, int64_t value) {
+    row->length += (size_t)snprintf(row->bytes + row->length, sizeof row->bytes - row->length, "%s\"%s\":%lld",
+                                    row->length ? "," : "{", key, (long long)value);
+}
+
+static void add_real(line *row, const char *key, double value, int digits) {
+    char number[40];
+    if (isfinite(value))
+        snprintf(number, sizeof number, "%.*g", digits, value);
+    else
+        snprintf(number, sizeof number, "\"%s\"", isnan(value) ? "nan" : value > 0 ? "inf" : "-inf");
+    /* The decimal sign follows the program's locale. */
+    char *comma = strchr(number, ',');
+    if (comma) *comma = '.';
+    row->length +=
+        (size_t)snprintf(row->bytes + row->length, sizeof row->bytes - row->length, ",\"%s\":%s", key, number);
+}
+
+/* The parts in whole units, so that what is printed adds up: microseconds, coarser where nine digits would not hold the sum. */
+static double round_parts(const shd_metrics_row *row, double parts[6]) {
+    const double given[6] = {row->data_ms,      row->compute_ms,   row->exposed_comm_ms,
+                             row->optimizer_ms, row->save_wait_ms, row->other_ms};
+    double units_per_ms = 1000, sum;
+    for (;; units_per_ms /= 10) {
+        sum = 0;
+        for (int i = 0; i < 6; i++) sum += round(given[i] * units_per_ms);
+        if (!(sum >= 1e9) || isinf(sum)) break;
+    }
+    for (int i = 0; i < 6; i++) parts[i] = round(given[i] * units_per_ms) / units_per_ms;
+    return sum / units_per_ms;
+}
+
+double shd_metrics_step_ms(const shd_metrics_row *row) {
+    double parts[6];
+    return round_parts(row, parts);
+}
+
+static void format_row(const shd_metrics_row *row, line *out) {
+    static const char *const names[6] = {"data_ms",      "compute_ms",   "exposed_comm_ms",
+                                         "optimizer_ms", "save_wait_ms", "other_ms"};
+    double parts[6], step_ms = round_parts(row, parts);
+    add_integer(out, "step", row->step);
+    add_real(out, "loss", row->loss, 17);
+    add_real(out, "grad_norm", row->grad_norm, 17);
+    add_real(out, "lr", row->lr, 9);
+    add_integer(out, "tokens", row->tokens);
+    add_integer(out, "tokens_seen", row->tokens_seen);
+    add_real(out, "step_ms", step_ms, 9);
+    for (int i = 0; i < 6; i++) add_real(out, names[i], parts[i], 9);
+    add_real(out, "tokens_per_s", step_ms > 0 ? (double)row->tokens / step_ms * 1000 : 0, 9);
+    add_integer(out, "peak_bytes", row->peak_bytes);
+    if (row->validated) add_real(out, "validation_loss", row->validation_loss, 17);
+    out->length += (size_t)snprintf(out->bytes + out->length, sizeof out->bytes - out->length, "}\n");
+}
+
+sherd_status shd_metrics_write(shd_metrics *metrics, const shd_metrics_row *row) {
+    line text = {.length = 0};
+    format_row(row, &text);
+    ssize_t put;
+    do put = write(metrics->file, text.bytes, text.length);
+    while (put < 0 && errno == EINTR);
+    if (put == (ssize_t)text.length) {
+        metrics->length_bytes += put;
+        return SHERD_OK;
+    }
+    int error = put < 0 ? errno : ENOSPC;
+    if (ftruncate(metrics->file, metrics->length_bytes) != 0) error = errno;
+    return shd_fail(SHERD_IO, "%s: cannot append the row of step %lld: %s", metrics->path, (long long)row->step,
+                    strerror(error));
+}

@@ -1,0 +1,39 @@
+/* metrics.jsonl: what a run did, one strict-JSON object a step, written by rank 0.
+ *
+ * Rows are in order of steps, each written by one write(2). Whole numbers as such; others with 9 significant digits, losses and
+ * grad_norm with 17; one that is not finite as the text "nan", "inf" or "-inf". */
+#ifndef SHD_IO_METRICS_H
+#define SHD_IO_METRICS_H
+
+#include <sherd/status.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+typedef struct shd_metrics shd_metrics;
+
+/* A row. step_ms is not here: it is the sum of the six parts, as printed. */
+typedef struct shd_metrics_row {
+    int64_t step; /* from 0 */
+    double loss, grad_norm, lr;
+    int64_t tokens;      /* inputs of this step, all ranks */
+    int64_t tokens_seen; /* since step 0, this step included */
+    double data_ms, compute_ms, exposed_comm_ms, optimizer_ms, save_wait_ms, other_ms; /* rank 0's, ≥ 0 */
+    int64_t peak_bytes;                                                                /* largest over the ranks */
+    bool validated;         /* validation_loss is part of the row */
+    double validation_loss; /* after this step */
+} shd_metrics_row;
+
+/* Opens `dir`/metrics.jsonl for rows from `first_step` on, making the folder. Rows at or after first_step, and whatever follows a line that is no
+ * row, move to the first free `metrics.jsonl.N`, N from 1; a torn last line is dropped.
+ * Owns: close *out with shd_metrics_close. Fails: IO, MEMORY. */
+sherd_status shd_metrics_open(const char *dir, int64_t first_step, shd_metrics **out);
+/* Accepts NULL. */
+void shd_metrics_close(shd_metrics *metrics);
+
+/* Appends one row; allocates nothing. On failure the file is as before. Fails: IO. */
+sherd_status shd_metrics_write(shd_metrics *metrics, const shd_metrics_row *row);
+
+/* The sum of the parts, as it will be printed. */
+double shd_metrics_step_ms(const shd_metrics_row *row);
+
+#endif

@@ -1,0 +1,18 @@
+/* Which sequence comes when. Sequence number q of a run, q = step · global_batch + place in the batch, is in epoch q div S at
+ * position perm(q mod S), S the sequences of the data set: nothing is dropped at an epoch's end, and nothing depends on ranks. */
+#ifndef SHD_IO_ORDER_H
+#define SHD_IO_ORDER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+typedef struct shd_order {
+    uint64_t seed;
+    int64_t sequence_count; /* S > 0 */
+    bool shuffle;           /* a permutation per epoch, a function of seed and epoch; false: file order */
+} shd_order;
+
+/* The index in [0, S) of sequence number `q` ≥ 0. O(1). */
+int64_t shd_order_index(const shd_order *order, int64_t q);
+
+#endif

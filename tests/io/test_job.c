@@ -1,0 +1,288 @@
+#include "io/job.h"
+#include "io/job_keys.h"
+#include "runtime/base/memory.h"
+#include "tests/io/bad_jobs.h"
+#include "tests/io/make_job.h"
+
+#include <criterion/criterion.h>
+#include <jansson.h>
+#include <locale.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+TestSuite(job, .init = enter_fresh_folder);
+
+static shd_job *good(const char *text, const char *const settings[3]) {
+    shd_job *job = NULL;
+    cr_assert_eq(load_job(text, settings, &job), SHERD_OK, "%s", sherd_last_error());
+    return job;
+}
+
+static json_t *resolved(const shd_job *job) {
+    char *text = NULL;
+    cr_assert_eq(shd_job_resolved_json(job, &text), SHERD_OK);
+    json_t *root = json_loads(text, JSON_REJECT_DUPLICATES, NULL);
+    cr_assert_not_null(root);
+    shd_free(text);
+    return root;
+}
+
+/* --- bad input ---------------------------------------------------------------------------------------------------------- */
+
+static bool message_matches(const char *says, const char *message) {
+    static const char more[] = "…";
+    size_t length = strlen(says), tail = strlen(more);
+    bool open = length >= tail && strcmp(says + length - tail, more) == 0;
+    return open ? strncmp(says, message, length - tail) == 0 : strcmp(says, message) == 0;
+}
+
+Test(job, refuses_every_bad_job_with_its_place_and_what_would_be_right) {
+    cr_assert_geq(BAD_JOB_COUNT, 80);
+    for (int i = 0; i < BAD_JOB_COUNT; i++) {
+        char *text = make_bad_job(&bad_jobs[i]);
+        shd_job *job = NULL;
+        sherd_status status = load_job(text, bad_jobs[i].set, &job);
+        cr_expect_eq(status, SHERD_CONFIG, "%s: status %d", bad_jobs[i].what, status);
+        cr_expect_null(job);
+        cr_expect(message_matches(bad_jobs[i].says, sherd_last_error()), "%s:\n  said     %s\n  expected %s",
+                  bad_jobs[i].what, sherd_last_error(), bad_jobs[i].says);
+        free(text);
+    }
+}
+
+Test(job, refuses_a_file_longer_than_a_job_can_be) {
+    size_t bytes = SHD_YAML_MAX_BYTES + 1;
+    char *text = malloc(bytes);
+    memset(text, '#', bytes);
+    write_file("job.yaml", text, bytes);
+    shd_job *job = NULL;
+    cr_assert_eq(shd_job_load("job.yaml", NULL, 0, &job), SHERD_CONFIG);
+    cr_assert_str_eq(sherd_last_error(), "job.yaml:1:1: longer than 1048576 bytes; this is no job file");
+    free(text);
+}
+
+Test(job, refuses_what_is_no_regular_file, .timeout = 10) {
+    shd_job *job = NULL;
+    cr_assert_eq(shd_job_load("none.yaml", NULL, 0, &job), SHERD_IO);
+    cr_assert_str_eq(sherd_last_error(), "none.yaml: cannot open the job file: No such file or directory");
+    mkdir("folder", 0700);
+    cr_assert_eq(shd_job_load("folder", NULL, 0, &job), SHERD_IO);
+    cr_assert_str_eq(sherd_last_error(), "folder: not a regular file; give the path of a job file");
+    mkfifo("fifo", 0600);
+    cr_assert_eq(shd_job_load("fifo", NULL, 0, &job), SHERD_IO);
+}
+
+Test(job, survives_a_good_job_cut_at_every_byte_and_with_every_byte_changed) {
+    char text[sizeof good_job];
+    shd_job *job = NULL;
+    int accepted = 0;
+    for (size_t i = 0; i + 1 < sizeof good_job; i++) {
+        write_file("job.yaml", good_job, i);
+        if (shd_job_load("job.yaml", NULL, 0, &job) == SHERD_OK) shd_job_destroy(job), accepted++;
+        for (int bit = 0; bit < 8; bit += 3) {
+            memcpy(text, good_job, sizeof text);
+            text[i] = (char)(text[i] ^ 1 << bit);
+            write_file("job.yaml", text, sizeof text - 1);
+            if (shd_job_load("job.yaml", NULL, 0, &job) == SHERD_OK) shd_job_destroy(job);
+        }
+    }
+    /* Cut inside the last value it is still a number: "3", "3.", "3.0" and the whole without its line end. */
+    cr_assert_eq(accepted, 4);
+    cr_assert_eq(shd_memory_held(SHD_MEMORY_OBJECTS), 0);
+}
+
+/* --- good input --------------------------------------------------------------------------------------------------------- */
+
+Test(job, has_the_defaults_that_the_schema_states) {
+    shd_job *job = good(good_job, NULL);
+    cr_assert_str_eq(job->top.name, "tiny");
+    cr_assert_eq(job->model.family, SHD_JOB_GPT2);
+    cr_assert_eq(job->model.n_kv_head, 3);
+    cr_assert_eq(job->model.d_ff, 192);
+    cr_assert(job->model.tied_embeddings);
+    cr_assert_null(job->model.init.path);
+    cr_assert_eq(job->model.frozen.count, 0);
+    cr_assert_null(job->data.validation);
+    cr_assert_eq(job->data.format, SHD_FORMAT_AUTO);
+    cr_assert(job->data.shuffle);
+    cr_assert_eq(job->data.ignored_token, -1);
+    cr_assert_eq(job->train.steps, 60);
+    cr_assert_eq(job->train.clip, 1.0);
+    cr_assert_eq(job->optimizer.lr, 3e-3);
+    cr_assert_eq(job->optimizer.betas.at[0], 0.9);
+    cr_assert_eq(job->optimizer.betas.at[1], 0.95);
+    cr_assert_eq(job->optimizer.eps, 1e-8);
+    cr_assert_eq(job->optimizer.schedule, SHERD_COSINE);
+    cr_assert_eq(job->shard.stage, 3);
+    cr_assert_eq(job->run.threads, 0);
+    cr_assert_eq(job->run.timeout_s, 600);
+    shd_job_destroy(job);
+}
+
+Test(job, gives_the_same_job_back_from_its_resolved_form) {
+    shd_job *job = good(good_job, NULL), *again = NULL;
+    char *first = NULL, *second = NULL;
+    cr_assert_eq(shd_job_resolved_json(job, &first), SHERD_OK);
+    /* JSON is YAML; what gpt2 does not have is taken out, as a job may not state it. */
+    json_t *root = json_loads(first, 0, NULL), *model = json_object_get(root, "model");
+    json_object_del(model, "n_kv_head");
+    json_object_del(model, "d_ff");
+    json_object_del(model, "rope_theta");
+    char *text = json_dumps(root, JSON_INDENT(1) | JSON_REAL_PRECISION(17));
+    again = good(text, NULL);
+    cr_assert_eq(shd_job_resolved_json(again, &second), SHERD_OK);
+    cr_assert_str_eq(first, second);
+    json_decref(root);
+    free(text);
+    shd_free(first);
+    shd_free(second);
+    shd_job_destroy(job);
+    shd_job_destroy(again);
+}
+
+Test(job, reads_numbers_as_yaml_1_2_does_in_any_locale) {
+    setlocale(LC_ALL, "de_DE.UTF-8"); /* where it is installed */
+    shd_job *job = good(good_job, (const char *const[3]){"optimizer.lr=2e-5", "optimizer.eps=1e-08", "train.clip=1"});
+    cr_assert_eq(job->optimizer.lr, 2e-5);
+    cr_assert_eq(job->optimizer.eps, 1e-8);
+    cr_assert_eq(job->train.clip, 1.0);
+    shd_job_destroy(job);
+    job = good(good_job, (const char *const[3]){"optimizer.lr=.5", "train.seed=9223372036854775807", "train.clip=0"});
+    cr_assert_eq(job->optimizer.lr, 0.5);
+    cr_assert_eq(job->train.seed, INT64_MAX);
+    shd_job_destroy(job);
+}
+
+Test(job, lets_later_settings_win_over_earlier_ones_and_the_file) {
+    shd_job *job =
+        good(good_job, (const char *const[3]){"train.steps=7", "optimizer.betas=[0.5, 0.25]", "train.steps=8"});
+    cr_assert_eq(job->train.steps, 8);
+    cr_assert_eq(job->optimizer.betas.at[1], 0.25);
+    cr_assert_str_eq(shd_job_origin_of(job, "train.steps")->place.source, "--set train.steps=8");
+    shd_job_destroy(job);
+}
+
+Test(job, names_a_setting_as_the_user_wrote_it) {
+    write_text("job.yaml", good_job);
+    shd_job_setting setting = {.source = "-n 65", .text = "run.ranks=65"};
+    shd_job *job = NULL;
+    cr_assert_eq(shd_job_load("job.yaml", &setting, 1, &job), SHERD_CONFIG);
+    cr_assert_str_eq(sherd_last_error(), "-n 65: run.ranks: 65 is out of range; expected a whole number from 1 to 64");
+}
+
+Test(job, takes_paths_from_its_own_folder_and_those_of_settings_from_the_working_directory) {
+    char here[4096], expected[8192];
+    cr_assert_not_null(getcwd(here, sizeof here));
+    mkdir("jobs", 0700);
+    char text[2048];
+    snprintf(text, sizeof text, "%scheckpoint:\n  dir: ckpt\n  resume: ../old\n", good_job);
+    write_text("jobs/job.yaml", text);
+    shd_job_setting settings[2] = {{.text = "data.validation=val.bin"}, {.text = "model.init=/abs/init.safetensors"}};
+    shd_job *job = NULL;
+    cr_assert_eq(shd_job_load("jobs/job.yaml", settings, 2, &job), SHERD_OK, "%s", sherd_last_error());
+    const struct {
+        const char *value, *ending;
+    } cases[] = {{job->data.train, "/jobs/tokens.bin"}, {job->data.validation, "/val.bin"},
+                 {job->checkpoint.dir, "/jobs/ckpt"},   {job->checkpoint.resume.path, "/jobs/../old"},
+                 {job->run.dir, "/jobs/runs/tiny"},     {job->log.dir, "/jobs/runs/tiny"}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        snprintf(expected, sizeof expected, "%s%s", here, cases[i].ending);
+        cr_expect_str_eq(cases[i].value, expected);
+    }
+    cr_assert_str_eq(job->model.init.path, "/abs/init.safetensors");
+    shd_job_destroy(job);
+    shd_job_setting run = {.text = "run.dir=out"};
+    cr_assert_eq(shd_job_load("jobs/job.yaml", &run, 1, &job), SHERD_OK);
+    snprintf(expected, sizeof expected, "%s/out", here);
+    cr_assert_str_eq(job->run.dir, expected);
+    cr_assert_str_eq(job->log.dir, expected);
+    shd_job_destroy(job);
+}
+
+Test(job, keeps_words_and_paths_apart) {
+    const char *const words[3] = {"checkpoint.resume=never", "model.init=./random", NULL};
+    shd_job *job = good(good_job, words);
+    cr_assert_null(job->checkpoint.resume.path);
+    cr_assert_eq(job->checkpoint.resume.word, SHD_RESUME_NEVER);
+    cr_assert_not_null(job->model.init.path);
+    cr_assert_str_eq(strrchr(job->model.init.path, '/'), "/random");
+    shd_job_destroy(job);
+}
+
+Test(job, accepts_keys_that_a_choice_does_not_use) {
+    shd_job *job = good(
+        good_job, (const char *const[3]){"optimizer.name=sgd", "optimizer.eps=1e-8", "optimizer.betas=[0.9, 0.99]"});
+    shd_job_destroy(job);
+    job =
+        good(good_job, (const char *const[3]){"optimizer.schedule=constant", "optimizer.min_lr=1.0", "shard.stage=0"});
+    shd_job_destroy(job);
+}
+
+/* --- texts -------------------------------------------------------------------------------------------------------------- */
+
+Test(job, resolves_to_json_that_holds_every_key_once) {
+    shd_job *job = good(good_job, NULL);
+    json_t *root = resolved(job);
+    int32_t count;
+    const shd_job_key *keys = shd_job_keys(&count);
+    size_t found = 0;
+    for (int32_t i = 0; i < count; i++) {
+        const json_t *section = *keys[i].section ? json_object_get(root, keys[i].section) : root;
+        found += json_object_get(section, keys[i].name) != NULL;
+    }
+    cr_assert_eq(found, (size_t)count);
+    cr_assert_eq(json_real_value(json_object_get(json_object_get(root, "optimizer"), "lr")), 3e-3);
+    cr_assert_str_eq(json_string_value(json_object_get(json_object_get(root, "run"), "threads")), "auto");
+    json_decref(root);
+    shd_job_destroy(job);
+}
+
+Test(job, explains_every_key_with_its_value_and_where_that_comes_from) {
+    shd_job *job = good(good_job, (const char *const[3]){"train.seed=5"});
+    char *text = NULL;
+    cr_assert_eq(shd_job_explain(job, &text), SHERD_OK);
+    int32_t count;
+    const shd_job_key *keys = shd_job_keys(&count);
+    for (int32_t i = 0; i < count; i++)
+        cr_expect_not_null(strstr(text, keys[i].help), "%s is not explained", keys[i].path);
+    cr_assert_not_null(strstr(text, "  steps: 60  (job.yaml:12)\n"));
+    cr_assert_not_null(strstr(text, "  seed: 5  (--set train.seed=5)\n"));
+    cr_assert_not_null(strstr(text, "  clip: 1.0  (default)\n"));
+    cr_assert_not_null(strstr(text, "  d_ff: 192  (default, computed)\n"));
+    shd_free(text);
+    cr_assert_eq(shd_job_explain(NULL, &text), SHERD_OK);
+    cr_assert_not_null(strstr(text, "  steps: required  (required)\n"));
+    shd_free(text);
+    shd_job_destroy(job);
+}
+
+Test(job, gives_every_key_a_place_a_kind_and_help_of_its_own) {
+    int32_t count;
+    const shd_job_key *keys = shd_job_keys(&count);
+    char text[SHD_JOB_TEXT_BYTES];
+    for (int32_t i = 0; i < count; i++) {
+        cr_expect_eq(shd_job_find_path(keys[i].path), i);
+        cr_expect_eq(keys[i].required + (keys[i].fallback != NULL) + (keys[i].computed != NULL), 1, "%s", keys[i].path);
+        shd_job_expected(&keys[i], text);
+        cr_expect(strlen(text) > 3 && *keys[i].help);
+        for (int32_t j = 0; j < i; j++) cr_expect_neq(keys[i].offset, keys[j].offset);
+    }
+}
+
+Test(job, is_documented_as_it_is) {
+    size_t length;
+    char *text = NULL, *file = read_file(JOB_MD, &length);
+    cr_assert_eq(shd_job_document(&text), SHERD_OK);
+    cr_assert_str_eq(file, text, "docs/JOB.md is old: `ninja -C build docs` writes it anew");
+    shd_free(text);
+    free(file);
+}
+
+Test(job, leaves_no_memory_behind) {
+    shd_job *job = good(good_job, NULL);
+    shd_job_destroy(job);
+    shd_job_destroy(NULL);
+    cr_assert_eq(shd_memory_held(SHD_MEMORY_OBJECTS), 0);
+}
