@@ -1,0 +1,37 @@
+/* Files and folders, with every failure told once: what was tried, the path, the system's words. */
+#ifndef SHD_IO_FILE_H
+#define SHD_IO_FILE_H
+
+#include <sherd/status.h>
+#include <stdint.h>
+
+enum { SHD_PATH_BYTES = 4096 };
+
+/* Formats a path. Fails: ARGUMENT when it is too long. */
+sherd_status shd_path_make(char out[SHD_PATH_BYTES], const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* The folder that holds `path`. */
+sherd_status shd_path_folder(char out[SHD_PATH_BYTES], const char *path);
+
+/* Opens a regular file for reading; close *descriptor with shd_file_close. `bytes` is its size. Fails: IO. */
+sherd_status shd_file_open(const char *path, int *descriptor, int64_t *bytes);
+/* Makes an empty file, in place of an older one, for writing. Fails: IO. */
+sherd_status shd_file_create(const char *path, int *descriptor);
+/* Accepts negative descriptors. */
+void shd_file_close(int descriptor);
+
+/* Reads exactly `bytes` at `offset`. Fails: IO; DATA when the file ends before. */
+sherd_status shd_file_read(int descriptor, const char *path, int64_t offset, void *out, int64_t bytes);
+/* Appends. Fails: IO. */
+sherd_status shd_file_write(int descriptor, const char *path, const void *data, int64_t bytes);
+/* Returns when the contents would survive a loss of power. Fails: IO. */
+sherd_status shd_file_sync(int descriptor, const char *path);
+
+/* Gives what is called `from` the name `to`, in place of a file of this name. Fails: IO. */
+sherd_status shd_path_rename(const char *from, const char *to);
+
+/* Makes `path` and what is missing above it, durably. Fails: IO. */
+sherd_status shd_folder_make(const char *path);
+/* Returns when names made, renamed and removed in the folder would survive a loss of power. Fails: IO. */
+sherd_status shd_folder_sync(const char *path);
+
+#endif
