@@ -98,27 +98,3 @@ sherd_status shd_path_rename(const char *from, const char *to) {
     if (rename(from, to) == 0) return SHERD_OK;
     return shd_fail(SHERD_IO, "cannot rename %s to %s: %s", from, to, strerror(errno));
 }
-
-sherd_status shd_folder_sync(const char *path) {
-    int descriptor = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (descriptor < 0) return fail_system("open the folder", path);
-    /* Some file systems cannot sync a folder, and say so with EINVAL: there is nothing to wait for then. */
-    sherd_status status = fsync(descriptor) == 0 || errno == EINVAL ? SHERD_OK : fail_system("sync the folder", path);
-    close(descriptor);
-    return status;
-}
-
-sherd_status shd_folder_make(const char *path) {
-    struct stat about;
-    if (stat(path, &about) == 0) {
-        if (S_ISDIR(about.st_mode)) return SHERD_OK;
-        return shd_fail(SHERD_IO, "cannot make the folder %s: a file has this name", path);
-    }
-    if (errno != ENOENT) return fail_system("look at", path);
-    char above[SHD_PATH_BYTES];
-    SHD_TRY(shd_path_folder(above, path));
-    SHD_TRY(shd_folder_make(above));
-    /* Another rank may have been faster. */
-    if (mkdir(path, 0777) != 0 && errno != EEXIST) return fail_system("make the folder", path);
-    return shd_folder_sync(above);
-}

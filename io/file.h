@@ -1,4 +1,4 @@
-/* Files and folders, with every failure told once: what was tried, the path, the system's words. */
+/* Files, with every failure told once: what was tried, the path, the system's words. */
 #ifndef SHD_IO_FILE_H
 #define SHD_IO_FILE_H
 
@@ -28,10 +28,5 @@ sherd_status shd_file_sync(int descriptor, const char *path);
 
 /* Gives what is called `from` the name `to`, in place of a file of this name. Fails: IO. */
 sherd_status shd_path_rename(const char *from, const char *to);
-
-/* Makes `path` and what is missing above it, durably. Fails: IO. */
-sherd_status shd_folder_make(const char *path);
-/* Returns when names made, renamed and removed in the folder would survive a loss of power. Fails: IO. */
-sherd_status shd_folder_sync(const char *path);
 
 #endif

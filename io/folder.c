@@ -1,30 +1,38 @@
 #include "io/folder.h"
 
+#include "io/file.h"
 #include "runtime/base/status.h"
 
 #include <errno.h>
-#include <limits.h>
+#include <fcntl.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
-static sherd_status make_one(const char *path) {
-    struct stat about;
-    if (mkdir(path, 0777) == 0) return SHERD_OK;
-    int error = errno;
-    if (stat(path, &about) == 0 && S_ISDIR(about.st_mode)) return SHERD_OK;
-    if (error == EEXIST) error = ENOTDIR;
-    return shd_fail(SHERD_IO, "%s: cannot make this folder: %s", path, strerror(error));
+static sherd_status fail_system(const char *verb, const char *path) {
+    return shd_fail(SHERD_IO, "cannot %s the folder %s: %s", verb, path, strerror(errno));
+}
+
+sherd_status shd_folder_sync(const char *path) {
+    int descriptor = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (descriptor < 0) return fail_system("open", path);
+    /* Some file systems cannot sync a folder, and say so with EINVAL: there is nothing to wait for then. */
+    sherd_status status = fsync(descriptor) == 0 || errno == EINVAL ? SHERD_OK : fail_system("sync", path);
+    close(descriptor);
+    return status;
 }
 
 sherd_status shd_folder_make(const char *path) {
-    char part[PATH_MAX];
-    size_t length = strlen(path);
-    if (length == 0 || length >= sizeof part) return shd_fail(SHERD_ARGUMENT, "a folder's path of %zu bytes", length);
-    for (size_t end = 1; end < length; end++) {
-        if (path[end] != '/') continue;
-        memcpy(part, path, end);
-        part[end] = 0;
-        SHD_TRY(make_one(part));
+    struct stat about;
+    if (stat(path, &about) == 0) {
+        if (S_ISDIR(about.st_mode)) return SHERD_OK;
+        return shd_fail(SHERD_IO, "cannot make the folder %s: a file has this name", path);
     }
-    return make_one(path);
+    if (errno != ENOENT) return fail_system("look at", path);
+    char above[SHD_PATH_BYTES];
+    SHD_TRY(shd_path_folder(above, path));
+    SHD_TRY(shd_folder_make(above));
+    /* Another rank may have been faster. */
+    if (mkdir(path, 0777) != 0 && errno != EEXIST) return fail_system("make", path);
+    return shd_folder_sync(above);
 }

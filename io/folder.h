@@ -4,8 +4,11 @@
 
 #include <sherd/status.h>
 
-/* Makes `path` and what is missing above it; one that exists is fine, also when another process makes it meanwhile.
+/* Makes `path` and what is missing above it, durably; one that exists is fine, also when another process makes it
+ * meanwhile.
  * Fails: IO (which folder, and why), ARGUMENT (a path too long). */
 sherd_status shd_folder_make(const char *path);
+/* Returns when names made, renamed and removed in the folder would survive a loss of power. Fails: IO. */
+sherd_status shd_folder_sync(const char *path);
 
 #endif

@@ -1,5 +1,6 @@
 /* The writer: header first, then tensor after tensor, so that its memory does not grow with the file. */
 #include "io/file.h"
+#include "io/folder.h"
 #include "io/json.h"
 #include "io/safetensors.h"
 #include "runtime/base/arith.h"
