@@ -111,6 +111,13 @@ static void draw(shd_progress *progress, double at_ms) {
     progress->drawn_ms = at_ms;
 }
 
+void shd_progress_start(shd_progress *progress, int64_t step) {
+    pthread_mutex_lock(&progress->lock);
+    progress->first_step = step;
+    progress->start_ms = now_ms();
+    pthread_mutex_unlock(&progress->lock);
+}
+
 static void take(shd_progress *progress, const shd_progress_row *row) {
     if (progress->first_step < 0) progress->first_step = row->step - 1;
     progress->last = *row;
@@ -166,7 +173,7 @@ void shd_progress_finish(shd_progress *progress) {
         fputc('\n', progress->out);
         progress->drawn = false;
     }
-    if (progress->first_step >= 0) {
+    if (progress->last.step > 0) {
         char spent[16];
         shd_time_text((now_ms() - progress->start_ms) / 1e3, spent);
         fprintf(progress->out, "done: %" PRId64 " steps in %s, loss %.4f (smoothed %.4f)",

@@ -41,6 +41,8 @@ typedef struct shd_progress {
 void shd_progress_init(shd_progress *progress, FILE *out, int64_t steps, int64_t every);
 void shd_progress_fini(shd_progress *progress);
 
+/* The run begins, or goes on, after `step` completed steps: the clock starts. */
+void shd_progress_start(shd_progress *progress, int64_t step);
 /* Shows a step: on a terminal at most ten times a second. */
 void shd_progress_step(shd_progress *progress, const shd_progress_row *row);
 /* The step's row as text of at most `columns` characters: what matters least is left out first. Pure; `now_ms` as shd_progress's start_ms. */

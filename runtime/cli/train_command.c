@@ -1,0 +1,200 @@
+/* `sherd train`: checks the job, then trains: here with one rank, as ranks of its own program with several, or as a rank of a
+ * job that someone else has started. */
+#include "runtime/cli/commands.h"
+#include "runtime/cli/job_arguments.h"
+#include "runtime/cli/train_rank.h"
+#include "runtime/cli/verdict.h"
+#include "runtime/train/train.h"
+
+#include <inttypes.h>
+#include <sherd/session.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { OPTION_EXPLAIN = 300, OPTION_DRY_RUN, OPTION_AS_RANK };
+
+static const shd_option options[] = {
+    SHD_JOB_OPTIONS,
+    {OPTION_EXPLAIN, "explain", NULL,
+     "Show every key of the job file: what it means, may be, is, and why; start nothing.\nWithout JOB.yaml: the "
+     "defaults."},
+    {OPTION_DRY_RUN, "dry-run", NULL, "Check the job, its data, weights and memory; start nothing."},
+    {OPTION_AS_RANK, "as-rank", "DIGEST", NULL},
+    {0},
+};
+
+/* What was asked for. */
+typedef struct train_request {
+    shd_job_arguments job;
+    bool explain, dry_run;
+    const char *digest; /* not NULL: this is a rank of our own launcher, whose job has this digest */
+    bool joins;         /* this is a rank of someone else's job */
+    char world_source[40], world_text[40];
+} train_request;
+
+/* True when all that torchrun tells a rank is there. */
+static bool is_rank_of_a_job(void) {
+    static const char *const needed[] = {"RANK",        "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE",
+                                         "MASTER_ADDR", "MASTER_PORT"};
+    for (size_t i = 0; i < sizeof needed / sizeof *needed; i++)
+        if (!getenv(needed[i])) return false;
+    return true;
+}
+
+/* A digest of the job as resolved, so that every rank trains exactly what the launcher has checked. FNV-1a, 64 bits. */
+static sherd_status digest_job(const shd_job *job, char digest[17]) {
+    char *text;
+    sherd_status status = shd_job_resolved_json(job, &text);
+    if (status != SHERD_OK) return status;
+    uint64_t hash = 0xcbf29ce484222325u;
+    for (const char *at = text; *at; at++) hash = (hash ^ (unsigned char)*at) * 0x100000001b3u;
+    sherd_note_free(text);
+    snprintf(digest, 17, "%016" PRIx64, hash);
+    return SHERD_OK;
+}
+
+static int fail(sherd_status status) {
+    shd_say_error("%s", sherd_last_error());
+    return shd_status_exit_code(status);
+}
+
+static int explain(const train_request *request, const shd_command *command) {
+    shd_job *job = NULL;
+    char *text;
+    if (request->job.path) {
+        int code = shd_job_arguments_load(&request->job, command, &job);
+        if (code) return code;
+    }
+    sherd_status status = shd_job_explain(job, &text);
+    shd_job_destroy(job);
+    if (status != SHERD_OK) return fail(status);
+    fputs(text, stdout);
+    sherd_note_free(text);
+    return SHD_EXIT_DONE;
+}
+
+/* Ranks of this program with the same arguments. */
+static int launch(const shd_job *job, int argc, char **argv) {
+    char digest[17], flag[32];
+    sherd_status status = digest_job(job, digest);
+    if (status != SHERD_OK) return fail(status);
+    char **rank_argv = malloc(((size_t)argc + 4) * sizeof *rank_argv);
+    if (!rank_argv) {
+        shd_say_error("no memory for the arguments of the ranks");
+        return SHD_EXIT_FAILED;
+    }
+    snprintf(flag, sizeof flag, "--as-rank=%s", digest);
+    rank_argv[0] = (char[]){"sherd"};
+    rank_argv[1] = (char[]){"train"};
+    rank_argv[2] = flag;
+    memcpy(rank_argv + 3, argv, (size_t)argc * sizeof *argv);
+    rank_argv[argc + 3] = NULL;
+
+    shd_launch launch = SHD_LAUNCH_INIT;
+    launch.program = "/proc/self/exe";
+    launch.argv = rank_argv;
+    launch.rank_count = (int32_t)job->run.ranks;
+    launch.peer_failed_code = SHD_EXIT_RANK_LOST;
+    shd_launch_report report;
+    status = shd_launch_run(&launch, &report);
+    free(rank_argv);
+    if (status != SHERD_OK) return fail(status);
+    shd_report_say(&launch, &report);
+    if (report.stopped) shd_say_error("nothing was saved after the last checkpoint in %s", job->checkpoint.dir);
+    return shd_report_train_exit_code(&report);
+}
+
+/* Runs this process's rank of the job, given by the environment. */
+static int run_rank(const train_request *request, const shd_job *job) {
+    sherd_options place = SHERD_OPTIONS_INIT;
+    char digest[17];
+    sherd_status status = SHERD_OK;
+    if (request->digest || request->joins) status = sherd_options_from_env(&place);
+    if (status == SHERD_OK) status = digest_job(job, digest);
+    if (status != SHERD_OK) return fail(status);
+    if (request->digest && strcmp(request->digest, digest)) {
+        if (place.rank == 0) shd_say_error("%s: the job has changed while its ranks were starting", job->path);
+        return SHD_EXIT_USAGE;
+    }
+    const shd_train_rank rank = {.job = job, .place = &place, .launched = request->digest};
+    return shd_train_rank_run(&rank);
+}
+
+static int train(const train_request *request, const shd_command *command, int argc, char **argv) {
+    shd_job *job;
+    int code = shd_job_arguments_load(&request->job, command, &job);
+    if (code) return code;
+    if (!request->digest && !request->joins) {
+        sherd_status status = shd_train_check(job);
+        if (status != SHERD_OK) code = fail(status);
+    }
+    if (code == SHD_EXIT_DONE && request->dry_run)
+        code = shd_train_dry_run_say(job);
+    else if (code == SHD_EXIT_DONE && job->run.ranks > 1 && !request->digest && !request->joins)
+        code = launch(job, argc, argv);
+    else if (code == SHD_EXIT_DONE)
+        code = run_rank(request, job);
+    shd_job_destroy(job);
+    return code;
+}
+
+/* The number of ranks is the environment's in a job that someone else started. */
+static bool take_world(train_request *request, const shd_command *command) {
+    request->joins = !request->job.ranks && !request->digest && is_rank_of_a_job();
+    if (!request->joins) return true;
+    int64_t world;
+    if (!shd_parse_integer(getenv("WORLD_SIZE"), 1, SHD_LAUNCH_MAX_RANKS, &world)) {
+        shd_say_error("WORLD_SIZE=%.20s in the environment is no number of ranks", getenv("WORLD_SIZE"));
+        return false;
+    }
+    if (request->job.setting_count == SHD_JOB_MAX_SETTINGS) {
+        shd_usage_error(command, "more than %d settings; put them into the job file", SHD_JOB_MAX_SETTINGS - 1);
+        return false;
+    }
+    snprintf(request->world_source, sizeof request->world_source, "WORLD_SIZE=%d", (int)world);
+    snprintf(request->world_text, sizeof request->world_text, "run.ranks=%d", (int)world);
+    request->job.settings[request->job.setting_count++] =
+        (shd_job_setting){.source = request->world_source, .text = request->world_text};
+    const char *rank = getenv("RANK");
+    if (!strcmp(rank, "0"))
+        fprintf(stderr, "sherd: joining a job of %d ranks, told by torchrun's variables (-n starts ranks here)\n",
+                (int)world);
+    return true;
+}
+
+static int run(const shd_command *command, int argc, char **argv) {
+    train_request request = {0};
+    shd_arguments arguments = shd_arguments_begin(command, argc, argv);
+    for (int id; (id = shd_arguments_next(&arguments)) != SHD_ARGUMENT_END;) switch (id) {
+        case SHD_ARGUMENT_STOP: return arguments.exit_code;
+        case OPTION_EXPLAIN: request.explain = true; break;
+        case OPTION_DRY_RUN: request.dry_run = true; break;
+        case OPTION_AS_RANK: request.digest = arguments.value; break;
+        default:
+            if (!shd_job_arguments_take(&request.job, command, id, arguments.value)) return SHD_EXIT_USAGE;
+        }
+    if (request.explain) return explain(&request, command);
+    if (!take_world(&request, command)) return SHD_EXIT_USAGE;
+    return train(&request, command, argc, argv);
+}
+
+const shd_command shd_command_train = {
+    .name = "train",
+    .summary = "train the model of a job file",
+    .usage = "JOB.yaml [-n RANKS] [--set KEY=VALUE]... [--explain] [--dry-run]",
+    .about =
+        "Checks the whole job, then trains it on RANKS processes of this host (run.ranks, by default 1), and writes\n"
+        "metrics.jsonl and checkpoints below run.dir. Started again, it goes on from the newest checkpoint.\n\n"
+        "Without -n, inside a job of torchrun or 'sherd run', it joins that job as one of its ranks.\n"
+        "With train.sum_order fixed (the default here) the result has the same bits for every number of ranks and "
+        "every stage.",
+    .options = options,
+    .examples = "sherd train configs/stage3.yaml\n"
+                "sherd train configs/stage3.yaml -n 4 --set shard.stage=2 --set train.steps=100\n"
+                "sherd train configs/gpt2-124m.yaml --dry-run\n"
+                "sherd train --explain",
+    .exit_codes = "0 done; 1 the job failed; 2 bad usage or bad job file; 3 data or checkpoint refused;\n"
+                  "4 a rank died or hung; 128+N stopped by signal N",
+    .run = run,
+};

@@ -1,0 +1,113 @@
+#include "runtime/cli/train_rank.h"
+
+#include "runtime/cli/options.h"
+#include "runtime/cli/progress.h"
+#include "runtime/cli/verdict.h"
+#include "runtime/train/setup.h"
+#include "shard/plan.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <signal.h>
+#include <string.h>
+#include <unistd.h>
+
+/* Both ends of the log sink: whose line it is, and the progress line it must not run into. */
+typedef struct rank_view {
+    const shd_train_rank *rank;
+    shd_progress progress;
+    bool shows; /* rank 0 */
+} rank_view;
+
+static void take_log_line(void *user, sherd_log_level level, const char *line) {
+    rank_view *view = user;
+    char text[1200];
+    static const char *const kinds[] = {"error: ", "warning: ", "", "", ""};
+    if (level >= SHERD_LOG_INFO && !view->shows) return;
+    if (view->rank->place->world_size > 1 && !view->shows)
+        snprintf(text, sizeof text, "sherd: rank %d: %s%s", view->rank->place->rank, kinds[level], line);
+    else
+        snprintf(text, sizeof text, "sherd: %s%s", kinds[level], line);
+    if (view->shows)
+        shd_progress_say(&view->progress, stderr, text);
+    else
+        fprintf(stderr, "%s\n", text);
+}
+
+static void started(void *user, int64_t step) {
+    rank_view *view = user;
+    if (view->shows) shd_progress_start(&view->progress, step);
+}
+
+static void stepped(void *user, const shd_train_step *row) {
+    rank_view *view = user;
+    if (!view->shows) return;
+    const shd_progress_row shown = {.step = row->step,
+                                    .loss = row->loss,
+                                    .grad_norm = row->grad_norm,
+                                    .lr = row->lr,
+                                    .tokens_per_s = row->step_ms > 0 ? (double)row->tokens / row->step_ms * 1e3 : 0,
+                                    .peak_bytes = row->peak_bytes,
+                                    .validation_loss = row->validation_loss};
+    shd_progress_step(&view->progress, &shown);
+}
+
+/* A rank that stands alone must say itself that a signal has cost the steps since the last checkpoint. */
+static void stop_at_once(int signal) {
+    static const char text[] = "\nsherd: stopped by a signal; nothing was saved after the last checkpoint\n";
+    ssize_t written = write(STDERR_FILENO, text, sizeof text - 1);
+    (void)written;
+    _exit(SHD_EXIT_SIGNAL + signal);
+}
+
+static void say_end(rank_view *view, sherd_status status) {
+    const shd_job *job = view->rank->job;
+    /* The launcher names the rank that was lost; its peers would only repeat it. */
+    if (status == SHERD_PEER && view->rank->launched) return;
+    if (status != SHERD_OK) {
+        if (view->rank->place->world_size > 1)
+            shd_say_error("rank %d: %s", view->rank->place->rank, sherd_last_error());
+        else
+            shd_say_error("%s", sherd_last_error());
+        return;
+    }
+    if (!view->shows) return;
+    printf("metrics:     %s/metrics.jsonl\ncheckpoints: %s\n", job->log.dir, job->checkpoint.dir);
+}
+
+int shd_train_rank_run(const shd_train_rank *rank) {
+    rank_view view = {.rank = rank, .shows = rank->place->rank == 0};
+    shd_progress_init(&view.progress, stdout, rank->job->train.steps, rank->job->log.every);
+    sherd_log_set(take_log_line, &view, SHERD_LOG_INFO);
+    if (!rank->launched) {
+        signal(SIGTERM, stop_at_once);
+        signal(SIGINT, stop_at_once);
+    }
+    signal(SIGTTOU, SIG_IGN); /* a rank's group is in the background: its writes must not stop it */
+    const shd_train_hooks hooks = {.started = started, .stepped = stepped, .user = &view};
+    sherd_status status = shd_train_run(rank->job, rank->place, &hooks);
+    if (view.shows) shd_progress_finish(&view.progress);
+    sherd_log_set(NULL, NULL, SHERD_LOG_ERROR);
+    say_end(&view, status);
+    shd_progress_fini(&view.progress);
+    return shd_status_exit_code(status);
+}
+
+int shd_train_dry_run_say(const shd_job *job) {
+    shd_plan *plan;
+    sherd_status status = shd_job_plan(job, (int32_t)job->shard.stage, 0, &plan);
+    if (status != SHERD_OK) {
+        shd_say_error("%s: %s", job->path, sherd_last_error());
+        return shd_status_exit_code(status);
+    }
+    char allocated[16], states[16];
+    shd_bytes_text((double)plan->allocated_bytes, allocated);
+    shd_bytes_text((double)plan->model_state_bytes, states);
+    printf("%s: good: %" PRId64 " parameters, %" PRId64 " steps of %" PRId64 " sequences of %" PRId64 " tokens\n"
+           "stage %" PRId64 " over %" PRId64 " rank%s: %" PRId64
+           " bytes a rank (%s), of which model states %s; nothing was started\n",
+           job->top.name, plan->parameter_count, job->train.steps, job->train.global_batch, job->model.context,
+           job->shard.stage, job->run.ranks, job->run.ranks == 1 ? "" : "s", plan->allocated_bytes, allocated, states);
+    shd_plan_destroy(plan);
+    return SHD_EXIT_DONE;
+}

@@ -1,0 +1,21 @@
+/* One rank of `sherd train`: the training loop, with what the user sees of it. */
+#ifndef SHD_CLI_TRAIN_RANK_H
+#define SHD_CLI_TRAIN_RANK_H
+
+#include "runtime/train/train.h"
+
+#include <stdbool.h>
+
+typedef struct shd_train_rank {
+    const shd_job *job;
+    const sherd_options *place;
+    bool launched; /* by our own launcher, which tells the user how the job ended */
+} shd_train_rank;
+
+/* Trains; rank 0 shows progress. Returns the exit code, errors said. */
+int shd_train_rank_run(const shd_train_rank *rank);
+
+/* Says what the job would be: ranks, stage, model, memory a rank. Returns the exit code. */
+int shd_train_dry_run_say(const shd_job *job);
+
+#endif
