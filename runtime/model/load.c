@@ -1,5 +1,6 @@
 /* Matches stored tensors with a model's, and reads slices of them. */
 #include "runtime/model/load.h"
+#include "runtime/base/arith.h"
 #include "runtime/base/memory.h"
 #include "runtime/base/status.h"
 #include "runtime/model/unit.h"
@@ -15,10 +16,12 @@ static const char output_name[] = "lm_head.weight";
 
 struct shd_weights {
     const shd_model *model;
-    char *label;
-    shd_stored_tensor *stored; /* by the model's tensor index */
-    shd_stored_tensor output;  /* tied: a stored output matrix, which must equal the token table; else data NULL */
+    shd_weight_source source; /* label is a copy */
+    int32_t *stored;          /* the source's index, by the model's tensor index */
+    int32_t output;           /* of a stored output matrix that must equal the tied token table; else MISSING */
 };
+
+enum { MISSING = -1 };
 
 /* All that is wrong, in one message; what no longer fits is counted. */
 typedef struct report {
@@ -79,8 +82,8 @@ static void check_stored(const shd_stored_tensor *stored, const sherd_tensor *wa
         shape_text(stored->dim_count, stored->shape, have, sizeof have);
         shape_text(wanted->dim_count, wanted->shape, want, sizeof want);
         report_add(r, "%.128s has shape %s, not %s", stored->name, have, want);
-    } else if (stored->dtype == SHD_STORED_OTHER) {
-        report_add(r, "%.128s is stored as %.16s, not F32, F16 or BF16", stored->name, stored->dtype_name);
+    } else if (strcmp(stored->dtype, "F32") && strcmp(stored->dtype, "F16") && strcmp(stored->dtype, "BF16")) {
+        report_add(r, "%.128s is stored as %.16s, not F32, F16 or BF16", stored->name, stored->dtype);
     }
 }
 
@@ -94,29 +97,30 @@ static int compare_names(const void *a, const void *b) {
     return strcmp(((const name_index *)a)->name, ((const name_index *)b)->name);
 }
 
-static void match(shd_weights *weights, const shd_weight_source *source, const name_index *names, report *r) {
+static void match(shd_weights *weights, const name_index *names, report *r) {
     const shd_model *model = weights->model;
+    const shd_weight_source *source = &weights->source;
     const sherd_tensor *tensors = model->description.tensors;
-    for (int64_t i = 0; i < source->tensor_count; i++) {
+    for (int32_t i = 0; i < source->tensor_count; i++) {
         shd_stored_tensor stored;
-        source->tensor(source->user, i, &stored);
+        source->describe(source->user, i, &stored);
         name_index key = {.name = plain_name(model, stored.name)};
         const name_index *found =
             bsearch(&key, names, (size_t)model->description.tensor_count, sizeof *names, compare_names);
-        if (found && weights->stored[found->tensor].name) {
-            report_add(r, "%.128s is there twice, also as %.128s", stored.name, weights->stored[found->tensor].name);
+        if (found && weights->stored[found->tensor] != MISSING) {
+            report_add(r, "%.128s is there twice, with and without a prefix", key.name);
         } else if (found) {
-            weights->stored[found->tensor] = stored;
+            weights->stored[found->tensor] = i;
             check_stored(&stored, &tensors[found->tensor], r);
         } else if (model->config.tied_embeddings && strcmp(key.name, output_name) == 0) {
-            weights->output = stored;
+            weights->output = i;
             check_stored(&stored, &tensors[model->output_tensor], r);
         } else if (!is_ignored(model, key.name)) {
             report_add(r, "%.128s has no place in the model", stored.name);
         }
     }
     for (int32_t t = 0; t < model->description.tensor_count; t++) {
-        if (weights->stored[t].name) continue;
+        if (weights->stored[t] != MISSING) continue;
         bool output = strcmp(tensors[t].name, output_name) == 0;
         report_add(r, "%s is missing%s", tensors[t].name,
                    output ? " (was it trained with model.tied_embeddings: true?)" : "");
@@ -125,17 +129,23 @@ static void match(shd_weights *weights, const shd_weight_source *source, const n
 
 static sherd_status match_all(shd_weights *weights, const shd_weight_source *source) {
     int32_t count = weights->model->description.tensor_count;
-    weights->label = shd_strdup(source->label);
-    weights->stored = shd_alloc((size_t)count, sizeof *weights->stored);
+    char *label = shd_strdup(source->label);
     name_index *names = shd_alloc((size_t)count, sizeof *names);
-    if (!weights->label || !weights->stored || !names) {
+    weights->source = *source;
+    weights->source.label = label;
+    weights->output = MISSING;
+    weights->stored = shd_alloc((size_t)count, sizeof *weights->stored);
+    if (!label || !names || !weights->stored) {
         shd_free(names);
         return shd_fail(SHERD_MEMORY, "no memory to match %d tensors", count);
     }
-    for (int32_t i = 0; i < count; i++) names[i] = (name_index){weights->model->tensors[i].name, i};
+    for (int32_t i = 0; i < count; i++) {
+        weights->stored[i] = MISSING;
+        names[i] = (name_index){weights->model->tensors[i].name, i};
+    }
     qsort(names, (size_t)count, sizeof *names, compare_names);
     report found = {.used = 0};
-    match(weights, source, names, &found);
+    match(weights, names, &found);
     shd_free(names);
     return report_status(&found, source->label);
 }
@@ -156,49 +166,34 @@ sherd_status shd_weights_create(const shd_model *model, const shd_weight_source 
 void shd_weights_destroy(shd_weights *weights) {
     if (!weights) return;
     shd_free(weights->stored);
-    shd_free(weights->label);
+    shd_free((char *)weights->source.label);
     shd_free(weights);
 }
 
-static float from_bits(uint32_t bits) {
-    float value;
-    memcpy(&value, &bits, sizeof value);
-    return value;
-}
-
-/* IEEE binary16, subnormals, infinities and NaN included. */
-static float widen_f16(uint16_t half) {
-    uint32_t sign = (uint32_t)(half & 0x8000) << 16, exponent = (half >> 10) & 31, fraction = half & 1023;
-    if (exponent == 31) return from_bits(sign | 0x7f800000 | fraction << 13);
-    if (exponent > 0) return from_bits(sign | (exponent + 112) << 23 | fraction << 13);
-    float magnitude = (float)fraction * 0x1p-24f;
-    return sign ? -magnitude : magnitude;
-}
-
-static float read_element(const shd_stored_tensor *stored, int64_t index) {
-    const char *data = stored->data;
-    if (stored->dtype == SHD_STORED_F32) {
-        uint32_t bits;
-        memcpy(&bits, data + index * (int64_t)sizeof bits, sizeof bits);
-        return from_bits(bits);
+/* The output matrix of a tied model must hold the token table's values: checked slice by slice, as they are read. */
+static sherd_status check_tied(const shd_weights *weights, int64_t first, int64_t count, const float *values) {
+    const shd_weight_source *source = &weights->source;
+    enum { PORTION = 1024 };
+    float output[PORTION];
+    for (int64_t done = 0; done < count; done += PORTION) {
+        int64_t portion = shd_min(PORTION, count - done);
+        SHD_TRY(source->read(source->user, weights->output, first + done, portion, output));
+        for (int64_t i = 0; i < portion; i++) {
+            if (memcmp(&output[i], &values[done + i], sizeof *output) == 0) continue;
+            return shd_fail(SHERD_DATA,
+                            "%s: %s differs from %s at element %" PRId64
+                            ", so its embeddings are not tied: model.tied_embeddings must be false",
+                            source->label, output_name, weights->model->tensors[weights->model->output_tensor].name,
+                            first + done + i);
+        }
     }
-    uint16_t bits;
-    memcpy(&bits, data + index * (int64_t)sizeof bits, sizeof bits);
-    return stored->dtype == SHD_STORED_BF16 ? from_bits((uint32_t)bits << 16) : widen_f16(bits);
+    return SHERD_OK;
 }
 
 sherd_status shd_weights_fill(void *user, int32_t tensor, int64_t first, int64_t count, float *values) {
     const shd_weights *weights = user;
-    const shd_stored_tensor *stored = &weights->stored[tensor];
-    for (int64_t i = 0; i < count; i++) values[i] = read_element(stored, first + i);
-    if (tensor != weights->model->output_tensor || !weights->output.data) return SHERD_OK;
-    for (int64_t i = 0; i < count; i++) {
-        float output = read_element(&weights->output, first + i);
-        if (memcmp(&output, &values[i], sizeof output) == 0) continue;
-        return shd_fail(SHERD_DATA,
-                        "%s: %s and %s differ at element %" PRId64
-                        ", so its embeddings are not tied: model.tied_embeddings must be false",
-                        weights->label, stored->name, weights->output.name, first + i);
-    }
-    return SHERD_OK;
+    const shd_weight_source *source = &weights->source;
+    SHD_TRY(source->read(source->user, weights->stored[tensor], first, count, values));
+    if (tensor != weights->model->output_tensor || weights->output == MISSING) return SHERD_OK;
+    return check_tied(weights, first, count, values);
 }

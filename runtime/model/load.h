@@ -8,23 +8,21 @@
 
 #include "runtime/model/model.h"
 
-typedef enum shd_stored_dtype { SHD_STORED_F32, SHD_STORED_F16, SHD_STORED_BF16, SHD_STORED_OTHER } shd_stored_dtype;
-
-/* A stored tensor: little-endian, row-major, at any alignment. */
+/* A stored tensor, row-major. What it points to lives as long as its source. */
 typedef struct shd_stored_tensor {
     const char *name;
-    const char *dtype_name; /* as the file has it, for messages */
-    shd_stored_dtype dtype;
+    const char *dtype; /* "F32", "F16" and "BF16" can be loaded */
     int32_t dim_count;
     const int64_t *shape;
-    const void *data;
 } shd_stored_tensor;
 
 typedef struct shd_weight_source {
     const char *label; /* what messages call it: the file's path */
-    int64_t tensor_count;
-    /* Tensor number `index`, in any order; what *out points to lives as long as the source. */
-    void (*tensor)(const void *user, int64_t index, shd_stored_tensor *out);
+    int32_t tensor_count;
+    /* Tensor number `index`, in any order. */
+    void (*describe)(const void *user, int32_t index, shd_stored_tensor *out);
+    /* Its elements [first, first + count), widened. */
+    sherd_status (*read)(const void *user, int32_t index, int64_t first, int64_t count, float *values);
     const void *user;
 } shd_weight_source;
 
@@ -40,7 +38,7 @@ sherd_status shd_weights_create(const shd_model *model, const shd_weight_source 
 /* Accepts NULL. */
 void shd_weights_destroy(shd_weights *weights);
 
-/* A sherd_fill_fn; `weights` is a shd_weights. F16 and BF16 widen exactly. Fails: DATA. */
+/* A sherd_fill_fn; `weights` is a shd_weights. Fails: DATA, and what the source's read returns. */
 sherd_status shd_weights_fill(void *weights, int32_t tensor, int64_t first, int64_t count, float *values);
 
 #endif

@@ -77,8 +77,13 @@ static void read_expected(golden *g, const char *name) {
     json_decref(root);
 }
 
-static void stored_tensor(const void *user, int64_t index, shd_stored_tensor *out) {
+static void describe(const void *user, int32_t index, shd_stored_tensor *out) {
     *out = ((const golden *)user)->stored[index];
+}
+
+static sherd_status read_elements(const void *user, int32_t index, int64_t first, int64_t count, float *values) {
+    memcpy(values, ((const golden *)user)->data[index] + first * 4, (size_t)count * 4);
+    return SHERD_OK;
 }
 
 static void read_weights(golden *g, const char *name) {
@@ -89,24 +94,21 @@ static void read_weights(golden *g, const char *name) {
     json_t *root = json_loadb((char *)g->file + 8, (size_t)header, 0, NULL);
     cr_assert(root);
     g->stored = calloc(json_object_size(root), sizeof *g->stored);
+    g->data = calloc(json_object_size(root), sizeof *g->data);
     const char *key;
     json_t *value;
     json_object_foreach(root, key, value) {
         const json_t *shape = json_object_get(value, "shape");
         int64_t *lengths = calloc(json_array_size(shape) + 1, sizeof *lengths);
         for (size_t i = 0; i < json_array_size(shape); i++) lengths[i] = json_integer_value(json_array_get(shape, i));
+        int64_t offset = json_integer_value(json_array_get(json_object_get(value, "data_offsets"), 0));
+        g->data[g->stored_count] = g->file + 8 + header + offset;
         g->stored[g->stored_count++] = (shd_stored_tensor){
-            .name = strdup(key),
-            .dtype_name = "F32",
-            .dtype = SHD_STORED_F32,
-            .dim_count = (int32_t)json_array_size(shape),
-            .shape = lengths,
-            .data =
-                g->file + 8 + header + json_integer_value(json_array_get(json_object_get(value, "data_offsets"), 0)),
-        };
+            .name = strdup(key), .dtype = "F32", .dim_count = (int32_t)json_array_size(shape), .shape = lengths};
     }
     json_decref(root);
-    g->source = (shd_weight_source){.label = name, .tensor_count = g->stored_count, .tensor = stored_tensor, .user = g};
+    g->source = (shd_weight_source){
+        .label = name, .tensor_count = g->stored_count, .describe = describe, .read = read_elements, .user = g};
 }
 
 void golden_open(golden *g, const char *name) {
@@ -117,12 +119,13 @@ void golden_open(golden *g, const char *name) {
 }
 
 void golden_close(golden *g) {
-    for (int64_t i = 0; i < g->stored_count; i++) {
+    for (int32_t i = 0; i < g->stored_count; i++) {
         free((char *)g->stored[i].name);
         free((int64_t *)g->stored[i].shape);
     }
     for (int32_t i = 0; i < GOLDEN_MAX_FROZEN; i++) free(g->frozen[i]);
     free(g->stored);
+    free(g->data);
     free(g->file);
     free(g->tokens);
 }

@@ -14,7 +14,8 @@ typedef struct golden {
     int32_t *tokens;
     int64_t token_count;
     shd_stored_tensor *stored;
-    int64_t stored_count;
+    const unsigned char **data; /* of each */
+    int32_t stored_count;
     unsigned char *file; /* init.safetensors, whole */
     shd_weight_source source;
 } golden;
