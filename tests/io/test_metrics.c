@@ -1,0 +1,204 @@
+#include "io/metrics.h"
+#include "runtime/base/memory.h"
+#include "tests/io/make_job.h"
+
+#include <criterion/criterion.h>
+#include <jansson.h>
+#include <math.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+TestSuite(metrics, .init = enter_fresh_folder);
+
+static const shd_metrics_row example = {.step = 0,
+                                        .loss = 1.0 / 3,
+                                        .grad_norm = 0.1,
+                                        .lr = 1.0 / 3,
+                                        .tokens = 4096,
+                                        .tokens_seen = INT64_C(1) << 40,
+                                        .data_ms = 0.12345678,
+                                        .compute_ms = 101.98765432,
+                                        .exposed_comm_ms = 3.3333333,
+                                        .optimizer_ms = 7.7777777,
+                                        .save_wait_ms = 0,
+                                        .other_ms = 0.9999996,
+                                        .peak_bytes = INT64_C(123456789012)};
+
+static void write_rows(const char *dir, int64_t first, int64_t count) {
+    shd_metrics *metrics = NULL;
+    cr_assert_eq(shd_metrics_open(dir, first, &metrics), SHERD_OK, "%s", sherd_last_error());
+    for (int64_t i = 0; i < count; i++) {
+        shd_metrics_row row = example;
+        row.step = first + i;
+        cr_assert_eq(shd_metrics_write(metrics, &row), SHERD_OK);
+    }
+    shd_metrics_close(metrics);
+}
+
+/* The steps of the rows in `path`, strict JSON each; -1 behind the last. */
+static void read_steps(const char *path, int64_t steps[64]) {
+    size_t length;
+    char *text = read_file(path, &length);
+    int count = 0;
+    for (char *line = text, *end; *line; line = end + 1) {
+        end = strchr(line, '\n');
+        cr_assert_not_null(end, "%s: the last line has no end", path);
+        json_t *row = json_loadb(line, (size_t)(end - line), JSON_REJECT_DUPLICATES, NULL);
+        cr_assert_not_null(row, "%s: no JSON: %.*s", path, (int)(end - line), line);
+        steps[count++] = json_integer_value(json_object_get(row, "step"));
+        json_decref(row);
+    }
+    steps[count] = -1;
+    free(text);
+}
+
+static json_t *first_row(const char *path) {
+    size_t length;
+    char *text = read_file(path, &length);
+    json_t *row = json_loads(text, JSON_REJECT_DUPLICATES | JSON_DISABLE_EOF_CHECK, NULL);
+    cr_assert_not_null(row);
+    free(text);
+    return row;
+}
+
+static double real(const json_t *row, const char *key) { return json_number_value(json_object_get(row, key)); }
+
+Test(metrics, write_rows_of_strict_json_with_every_figure) {
+    write_rows("a/b/log", 0, 1);
+    json_t *row = first_row("a/b/log/metrics.jsonl");
+    static const char *const names[] = {"step",         "loss",         "grad_norm", "lr",           "tokens",
+                                        "tokens_seen",  "step_ms",      "data_ms",   "compute_ms",   "exposed_comm_ms",
+                                        "optimizer_ms", "save_wait_ms", "other_ms",  "tokens_per_s", "peak_bytes"};
+    cr_assert_eq(json_object_size(row), sizeof names / sizeof *names);
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        cr_expect_not_null(json_object_get(row, names[i]), "%s", names[i]);
+    cr_assert_eq(real(row, "loss"), 1.0 / 3);
+    cr_assert_eq(real(row, "grad_norm"), 0.1);
+    cr_assert_eq(real(row, "lr"), 0.333333333);
+    cr_assert_eq(json_integer_value(json_object_get(row, "tokens_seen")), INT64_C(1) << 40);
+    cr_assert_eq(json_integer_value(json_object_get(row, "peak_bytes")), INT64_C(123456789012));
+    cr_assert_float_eq(real(row, "tokens_per_s"), 4096 / 114.222e-3, 0.5);
+    json_decref(row);
+}
+
+Test(metrics, have_a_step_time_that_is_the_sum_of_its_parts) {
+    static const double scales[] = {1e-6, 1, 37.77, 1e4, 1e7, 3e9};
+    for (size_t s = 0; s < sizeof scales / sizeof *scales; s++) {
+        shd_metrics *metrics = NULL;
+        shd_metrics_row row = example;
+        row.data_ms *= scales[s], row.compute_ms *= scales[s], row.exposed_comm_ms *= scales[s];
+        row.optimizer_ms *= scales[s], row.other_ms *= scales[s], row.save_wait_ms = scales[s] / 3;
+        cr_assert_eq(shd_metrics_open(".", 0, &metrics), SHERD_OK);
+        cr_assert_eq(shd_metrics_write(metrics, &row), SHERD_OK);
+        shd_metrics_close(metrics);
+        json_t *read = first_row("metrics.jsonl");
+        double sum = real(read, "data_ms") + real(read, "compute_ms") + real(read, "exposed_comm_ms") +
+                     real(read, "optimizer_ms") + real(read, "save_wait_ms") + real(read, "other_ms");
+        cr_expect(fabs(sum - real(read, "step_ms")) <= 1e-12 * sum, "%.17g and %.17g", sum, real(read, "step_ms"));
+        cr_expect_eq(real(read, "step_ms"), shd_metrics_step_ms(&row));
+        json_decref(read);
+    }
+}
+
+Test(metrics, write_numbers_that_are_not_finite_as_texts) {
+    shd_metrics *metrics = NULL;
+    shd_metrics_row row = example;
+    row.loss = NAN, row.grad_norm = INFINITY, row.lr = -INFINITY;
+    row.validated = true, row.validation_loss = 2.5;
+    cr_assert_eq(shd_metrics_open(".", 0, &metrics), SHERD_OK);
+    cr_assert_eq(shd_metrics_write(metrics, &row), SHERD_OK);
+    shd_metrics_close(metrics);
+    json_t *read = first_row("metrics.jsonl");
+    cr_assert_str_eq(json_string_value(json_object_get(read, "loss")), "nan");
+    cr_assert_str_eq(json_string_value(json_object_get(read, "grad_norm")), "inf");
+    cr_assert_str_eq(json_string_value(json_object_get(read, "lr")), "-inf");
+    cr_assert_eq(real(read, "validation_loss"), 2.5);
+    json_decref(read);
+}
+
+Test(metrics, move_rows_of_an_abandoned_run_aside) {
+    int64_t steps[64];
+    write_rows("log", 0, 6);
+    write_rows("log", 4, 3);
+    read_steps("log/metrics.jsonl", steps);
+    for (int i = 0; i < 7; i++) cr_assert_eq(steps[i], i);
+    cr_assert_eq(steps[7], -1);
+    read_steps("log/metrics.jsonl.1", steps);
+    cr_assert(steps[0] == 4 && steps[1] == 5 && steps[2] == -1);
+    write_rows("log", 7, 1); /* nothing to move */
+    cr_assert_neq(access("log/metrics.jsonl.2", F_OK), 0);
+    write_rows("log", 0, 1);
+    read_steps("log/metrics.jsonl", steps);
+    cr_assert(steps[0] == 0 && steps[1] == -1);
+    read_steps("log/metrics.jsonl.2", steps);
+    for (int i = 0; i < 8; i++) cr_assert_eq(steps[i], i);
+}
+
+Test(metrics, drop_a_torn_last_line) {
+    int64_t steps[64];
+    write_rows(".", 0, 3);
+    size_t length;
+    char *text = read_file("metrics.jsonl", &length);
+    for (size_t cut = 1; cut < 60; cut += 7) {
+        write_file("metrics.jsonl", text, length - cut);
+        write_rows(".", 3, 1);
+        read_steps("metrics.jsonl", steps);
+        cr_assert(steps[0] == 0 && steps[1] == 1 && steps[2] == 3 && steps[3] == -1);
+        cr_assert_neq(access("metrics.jsonl.1", F_OK), 0);
+    }
+    free(text);
+}
+
+Test(metrics, move_what_follows_a_damaged_line_aside) {
+    int64_t steps[64];
+    write_rows(".", 0, 2);
+    FILE *file = fopen("metrics.jsonl", "a");
+    fprintf(file, "no row\n");
+    fclose(file);
+    write_rows(".", 2, 2);
+    read_steps("metrics.jsonl", steps);
+    for (int i = 0; i < 4; i++) cr_assert_eq(steps[i], i);
+    size_t length;
+    char *aside = read_file("metrics.jsonl.1", &length);
+    cr_assert_str_eq(aside, "no row\n");
+    free(aside);
+}
+
+Test(metrics, leave_the_file_whole_when_the_disk_is_full) {
+    int64_t steps[64];
+    write_rows(".", 0, 2);
+    shd_metrics *metrics = NULL;
+    cr_assert_eq(shd_metrics_open(".", 2, &metrics), SHERD_OK);
+    size_t length;
+    free(read_file("metrics.jsonl", &length));
+    signal(SIGXFSZ, SIG_IGN);
+    const struct rlimit limit = {length + 100, RLIM_INFINITY};
+    cr_assert_eq(setrlimit(RLIMIT_FSIZE, &limit), 0);
+    sherd_status status = shd_metrics_write(metrics, &example);
+    const struct rlimit none = {RLIM_INFINITY, RLIM_INFINITY};
+    setrlimit(RLIMIT_FSIZE, &none);
+    cr_assert_eq(status, SHERD_IO);
+    shd_metrics_close(metrics);
+    read_steps("metrics.jsonl", steps);
+    cr_assert(steps[0] == 0 && steps[1] == 1 && steps[2] == -1);
+}
+
+Test(metrics, write_without_allocating) {
+    shd_metrics *metrics = NULL;
+    cr_assert_eq(shd_metrics_open(".", 0, &metrics), SHERD_OK);
+    int64_t calls = shd_memory_calls();
+    for (int i = 0; i < 10; i++) cr_assert_eq(shd_metrics_write(metrics, &example), SHERD_OK);
+    cr_assert_eq(shd_memory_calls(), calls);
+    shd_metrics_close(metrics);
+    cr_assert_eq(shd_memory_held(SHD_MEMORY_OBJECTS), 0);
+}
+
+Test(metrics, say_which_folder_they_cannot_have) {
+    write_text("file", "");
+    shd_metrics *metrics = NULL;
+    cr_assert_eq(shd_metrics_open("file/log", 0, &metrics), SHERD_IO);
+    cr_assert_str_eq(sherd_last_error(), "cannot look at the folder file/log: Not a directory");
+}
