@@ -166,14 +166,14 @@ void shd_progress_say(shd_progress *progress, FILE *out, const char *line) {
     pthread_mutex_unlock(&progress->lock);
 }
 
-void shd_progress_finish(shd_progress *progress) {
+void shd_progress_finish(shd_progress *progress, bool went_well) {
     pthread_mutex_lock(&progress->lock);
     if (progress->drawn) {
         draw(progress, now_ms());
         fputc('\n', progress->out);
         progress->drawn = false;
     }
-    if (progress->last.step > 0) {
+    if (went_well && progress->last.step > 0) {
         char spent[16];
         shd_time_text((now_ms() - progress->start_ms) / 1e3, spent);
         fprintf(progress->out, "done: %" PRId64 " steps in %s, loss %.4f (smoothed %.4f)",

@@ -49,8 +49,8 @@ void shd_progress_step(shd_progress *progress, const shd_progress_row *row);
 void shd_progress_format(const shd_progress *progress, double now_ms, int columns, char text[SHD_PROGRESS_BYTES]);
 /* Prints a line, then the run's line again. */
 void shd_progress_say(shd_progress *progress, FILE *out, const char *line);
-/* Removes the line from a terminal, writes the last step, and sums up: steps, time, losses. */
-void shd_progress_finish(shd_progress *progress);
+/* Leaves the last step's line on the terminal and, of a run that went well, a summary: steps, time, losses. */
+void shd_progress_finish(shd_progress *progress, bool went_well);
 
 /* Bytes for people: "12.3 MiB". `text` has room for 16 characters. */
 void shd_bytes_text(double bytes, char text[16]);

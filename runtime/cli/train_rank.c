@@ -60,19 +60,21 @@ static void stop_at_once(int signal) {
     _exit(SHD_EXIT_SIGNAL + signal);
 }
 
-static void say_end(rank_view *view, sherd_status status) {
-    const shd_job *job = view->rank->job;
+static void say_failure(const shd_train_rank *rank, sherd_status status) {
     /* The launcher names the rank that was lost; its peers would only repeat it. */
-    if (status == SHERD_PEER && view->rank->launched) return;
-    if (status != SHERD_OK) {
-        if (view->rank->place->world_size > 1)
-            shd_say_error("rank %d: %s", view->rank->place->rank, sherd_last_error());
-        else
-            shd_say_error("%s", sherd_last_error());
-        return;
-    }
-    if (!view->shows) return;
-    printf("metrics:     %s/metrics.jsonl\ncheckpoints: %s\n", job->log.dir, job->checkpoint.dir);
+    if (status == SHERD_PEER && rank->launched) return;
+    if (rank->place->world_size > 1)
+        shd_say_error("rank %d: %s", rank->place->rank, sherd_last_error());
+    else
+        shd_say_error("%s", sherd_last_error());
+}
+
+static void say_outcome(const shd_job *job, const shd_train_summary *summary) {
+    if (summary->first_step == summary->step)
+        printf("nothing to do: %" PRId64 " of %" PRId64
+               " steps were done before; train.steps says how many there are to be\n",
+               summary->step, job->train.steps);
+    printf("metrics      %s/metrics.jsonl\ncheckpoints  %s\n", job->log.dir, job->checkpoint.dir);
 }
 
 int shd_train_rank_run(const shd_train_rank *rank) {
@@ -85,10 +87,14 @@ int shd_train_rank_run(const shd_train_rank *rank) {
     }
     signal(SIGTTOU, SIG_IGN); /* a rank's group is in the background: its writes must not stop it */
     const shd_train_hooks hooks = {.started = started, .stepped = stepped, .user = &view};
-    sherd_status status = shd_train_run(rank->job, rank->place, &hooks);
-    if (view.shows) shd_progress_finish(&view.progress);
+    shd_train_summary summary;
+    sherd_status status = shd_train_run(rank->job, rank->place, &hooks, &summary);
+    if (view.shows) shd_progress_finish(&view.progress, status == SHERD_OK);
     sherd_log_set(NULL, NULL, SHERD_LOG_ERROR);
-    say_end(&view, status);
+    if (status != SHERD_OK)
+        say_failure(rank, status);
+    else if (view.shows)
+        say_outcome(rank->job, &summary);
     shd_progress_fini(&view.progress);
     return shd_status_exit_code(status);
 }

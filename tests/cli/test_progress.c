@@ -1,0 +1,143 @@
+#include "runtime/cli/progress.h"
+
+#include <criterion/criterion.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* A progress line that writes into `text`, as to a file. */
+static char *text;
+static size_t text_bytes;
+
+static shd_progress open_progress(int64_t steps, int64_t every) {
+    shd_progress progress;
+    FILE *file = tmpfile();
+    shd_progress_init(&progress, file, steps, every);
+    return progress;
+}
+static const char *contents(shd_progress *progress) {
+    fflush(progress->out);
+    rewind(progress->out);
+    free(text);
+    text = NULL;
+    text_bytes = 0;
+    ssize_t got = getdelim(&text, &text_bytes, 0, progress->out);
+    fseek(progress->out, 0, SEEK_END);
+    return got < 0 ? "" : text;
+}
+static shd_progress_row row(int64_t step, double loss) {
+    return (shd_progress_row){.step = step,
+                              .loss = loss,
+                              .grad_norm = 1.5,
+                              .lr = 3e-4,
+                              .tokens_per_s = 1000,
+                              .peak_bytes = 5 << 20,
+                              .validation_loss = (double)NAN};
+}
+
+Test(progress, a_file_gets_a_line_every_so_many_steps_and_the_last) {
+    shd_progress progress = open_progress(5, 2);
+    shd_progress_start(&progress, 0);
+    for (int step = 1; step <= 5; step++) {
+        shd_progress_row shown = row(step, 4);
+        shd_progress_step(&progress, &shown);
+    }
+    const char *all = contents(&progress);
+    cr_assert_null(strstr(all, "step 1/5"));
+    cr_assert(strstr(all, "step 2/5"));
+    cr_assert_null(strstr(all, "step 3/5"));
+    cr_assert(strstr(all, "step 4/5"));
+    cr_assert(strstr(all, "step 5/5"));
+    cr_assert_null(strchr(all, '\033'), "a file must not hold control sequences");
+    cr_assert_null(strchr(all, '\r'));
+    shd_progress_fini(&progress);
+}
+
+Test(progress, a_step_with_a_validation_loss_is_shown) {
+    shd_progress progress = open_progress(100, 50);
+    shd_progress_start(&progress, 0);
+    shd_progress_row shown = row(7, 4);
+    shown.validation_loss = 3.25;
+    shd_progress_step(&progress, &shown);
+    cr_assert(strstr(contents(&progress), "validation 3.2500"));
+    shd_progress_finish(&progress, true);
+    cr_assert(strstr(contents(&progress), "validation loss 3.2500 after step 7"));
+    shd_progress_fini(&progress);
+}
+
+Test(progress, the_line_fits_any_width_and_keeps_the_step) {
+    shd_progress progress = open_progress(100, 1);
+    shd_progress_start(&progress, 0);
+    shd_progress_row shown = row(10, 4);
+    shd_progress_step(&progress, &shown);
+    char line[SHD_PROGRESS_BYTES];
+    for (int columns = 0; columns < 200; columns++) {
+        shd_progress_format(&progress, progress.start_ms + 1000, columns, line);
+        cr_assert_leq((int)strlen(line), columns);
+        if (columns >= 11) cr_assert(strstr(line, "step 10/100"), "%d: %s", columns, line);
+        if (columns >= 24) cr_assert(strstr(line, "loss 4.0000"), "%d: %s", columns, line);
+    }
+    cr_assert_str_eq(
+        line, "step 10/100  loss 4.0000  smooth 4.0000  grad 1.5  lr 3.00e-04  1000 tok/s  5.0 MiB/rank  left 0:09");
+    shd_progress_fini(&progress);
+}
+
+Test(progress, smoothing_starts_at_the_first_loss_and_follows_slowly) {
+    shd_progress progress = open_progress(1000, 1000);
+    shd_progress_start(&progress, 0);
+    shd_progress_row shown = row(1, 8);
+    shd_progress_step(&progress, &shown);
+    double first = progress.smooth_sum / progress.smooth_weight;
+    cr_assert_float_eq(first, 8, 1e-12);
+    double weighted = 8, weight = 1; /* the same average, as a sum */
+    for (int step = 2; step <= 40; step++) {
+        double loss = 8 - 0.1 * step;
+        shown = row(step, loss);
+        shd_progress_step(&progress, &shown);
+        weighted = weighted * 0.95 + loss;
+        weight = weight * 0.95 + 1;
+    }
+    cr_assert_float_eq(progress.smooth_sum / progress.smooth_weight, weighted / weight, 1e-9);
+    shd_progress_fini(&progress);
+}
+
+Test(progress, log_lines_stand_alone) {
+    shd_progress progress = open_progress(10, 1);
+    progress.live = true; /* as on a terminal */
+    shd_progress_start(&progress, 0);
+    shd_progress_row shown = row(10, 4);
+    shd_progress_step(&progress, &shown);
+    shd_progress_say(&progress, progress.out, "sherd: saved");
+    const char *all = contents(&progress), *said = strstr(all, "sherd: saved\n");
+    cr_assert(said);
+    cr_assert_eq(strncmp(said - 4, "\r\033[K", 4), 0, "the line must be gone before a log line is written");
+    cr_assert(strstr(said, "step 10/10"), "the line must come back after it");
+    shd_progress_fini(&progress);
+}
+
+Test(progress, time_left_counts_from_where_the_run_resumed) {
+    shd_progress progress = open_progress(100, 1000);
+    shd_progress_start(&progress, 50);
+    shd_progress_row shown = row(60, 4);
+    shd_progress_step(&progress, &shown);
+    char line[SHD_PROGRESS_BYTES];
+    shd_progress_format(&progress, progress.start_ms + 20000, 200, line); /* 10 steps in 20 s, 40 to go */
+    cr_assert(strstr(line, "left 1:20"), "%s", line);
+    shd_progress_fini(&progress);
+}
+
+Test(progress, quantities_are_for_people) {
+    char word[16];
+    shd_bytes_text(0, word);
+    cr_assert_str_eq(word, "0 B");
+    shd_bytes_text(1024, word);
+    cr_assert_str_eq(word, "1.0 KiB");
+    shd_bytes_text(150 * 1048576.0, word);
+    cr_assert_str_eq(word, "150 MiB");
+    shd_time_text(59.6, word);
+    cr_assert_str_eq(word, "1:00");
+    shd_time_text(3723, word);
+    cr_assert_str_eq(word, "1:02:03");
+    shd_time_text((double)NAN, word);
+    cr_assert_str_eq(word, "0:00");
+}
