@@ -22,17 +22,7 @@ typedef struct shd_train_step {
     int64_t peak_bytes; /* largest over the ranks */
 } shd_train_step;
 
-/* What the caller wants to see; each may be NULL. Called on the thread of shd_train_run, on every rank. */
-typedef struct shd_train_hooks {
-    void (*started)(void *user, int64_t step); /* before the first step: completed steps, 0 or where it resumes */
-    void (*stepped)(void *user, const shd_train_step *row);
-    void (*saved)(void *user, int64_t step, const char *dir); /* a checkpoint of `step` completed steps is in `dir` */
-    bool (*stopping)(void *user); /* asked at every step boundary; true: the run ends here, and nothing is saved.
-                                   * Every rank is expected to be told within one step of the others. */
-    void *user;
-} shd_train_hooks;
-
-/* How a run went; the same on every rank. */
+/* How a run went, as far as it came; the same on every rank. */
 typedef struct shd_train_summary {
     int64_t first_step, step; /* completed steps when it started and when it ended */
     int64_t tokens_seen;      /* since step 0 */
@@ -41,17 +31,26 @@ typedef struct shd_train_summary {
     double validation_loss;   /* the last one; NaN when there was none */
 } shd_train_summary;
 
+/* What the caller wants to see; each may be NULL. Called on the thread of shd_train_run, on every rank. */
+typedef struct shd_train_hooks {
+    void (*started)(void *user, int64_t step); /* before the first step: completed steps, 0 or where it resumes */
+    void (*stepped)(void *user, const shd_train_step *row);
+    void (*saved)(void *user, int64_t step); /* a checkpoint of `step` completed steps is in checkpoint.dir */
+    bool (*stopping)(void *user); /* asked at every step boundary; true: the run ends here, and nothing is saved.
+                                   * Every rank is expected to be told within one step of the others. */
+    void (*finished)(void *user, const shd_train_summary *summary); /* at the end of a run that has not failed */
+    void *user;
+} shd_train_hooks;
+
 /* Looks at all that a job needs beyond its file, without starting anything: data files (header, length, format), the init file
  * (names, shapes), the model, a checkpoint to resume from. One process does it before ranks are started.
  * Fails: CONFIG, DATA (file and place), IO, MEMORY. */
 sherd_status shd_train_check(const shd_job *job);
 
 /* Trains until train.steps. `place`: rank, world_size and rendezvous of this process (sherd_options_from_env); the rest of it is not
- * looked at. Collective over the ranks of the job, which must have the same job. `hooks` and `summary` may be NULL; the summary
- * is set on failure too, as far as the run came.
- * A finished job that is started again does nothing: summary.first_step = summary.step = train.steps.
+ * looked at. Collective over the ranks of the job, which must have the same job. `hooks` may be NULL.
+ * A finished job that is started again does nothing, and says so: then first_step = step in the summary.
  * Fails: CONFIG, DATA, IO, NUMERIC (the step is named), MEMORY, and 100 and above when ranks are lost. */
-sherd_status shd_train_run(const shd_job *job, const sherd_options *place, const shd_train_hooks *hooks,
-                           shd_train_summary *summary);
+sherd_status shd_train_run(const shd_job *job, const sherd_options *place, const shd_train_hooks *hooks);
 
 #endif
