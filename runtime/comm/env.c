@@ -59,11 +59,10 @@ sherd_status sherd_options_from_env(sherd_options *options) {
     if (!address || !*address)
         return shd_fail(SHERD_CONFIG, "MASTER_ADDR is not set or empty, though RANK and WORLD_SIZE are set");
     if (local_world_size != world_size)
-        return shd_fail(
-            SHERD_CONFIG,
-            "LOCAL_WORLD_SIZE is %lld and WORLD_SIZE %lld: a job on several hosts needs MPI or NCCL, which this "
-            "build lacks",
-            (long long)local_world_size, (long long)world_size);
+        return shd_fail(SHERD_CONFIG,
+                        "LOCAL_WORLD_SIZE is %lld and WORLD_SIZE %lld: the ranks of a job must be on one host in this "
+                        "build",
+                        (long long)local_world_size, (long long)world_size);
     print_name(address, port, name, sizeof name);
     options->rank = (int32_t)rank;
     options->world_size = (int32_t)world_size;

@@ -45,11 +45,11 @@ PURE_FOLDERS = ("shard", "runtime/schedule")
 CALLS = [
     ("prints", r"\b(?:printf|vprintf|puts|putchar|perror)\s*\(|\b(?:stdout|stderr)\b", ["runtime/cli"]),
     ("ends the process", r"\b(?:exit|abort|_Exit|quick_exit)\s*\(", ["runtime/cli"]),
-    ("ends a forked child", r"\b_exit\s*\(", ["runtime/launch/guard.c", "runtime/launch/spawn.c"]),
+    ("ends a forked child", r"\b_exit\s*\(", ["runtime/launch/guard.c", "runtime/launch/spawn.c", "runtime/cli"]),
     ("calls the allocator (use runtime/base/memory.h)",
      r"\b(?:malloc|calloc|realloc|free|aligned_alloc|posix_memalign|strdup|strndup|asprintf)\s*\(",
      ["runtime/base/memory.c", "runtime/cli"]),
-    ("reads the environment", r"\b(?:secure_)?getenv\s*\(|\benviron\b", ["runtime/session/environment.c", "runtime/launch/spawn.c", "runtime/cli"]),
+    ("reads the environment", r"\b(?:secure_)?getenv\s*\(|\benviron\b", ["runtime/comm/env.c", "runtime/launch/spawn.c", "runtime/cli"]),
 ]
 BACKEND_WORDS = re.compile(r"cuda|nccl|cublas", re.I)
 BACKEND_FILES = re.compile(r"(^|/)(cuda|nccl|cublas|staged)[^/]*\.[ch]u?h?$|^io/schema\.h$|^runtime/include/sherd/(cuda|nccl)\.h$")

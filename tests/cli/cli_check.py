@@ -1,0 +1,258 @@
+#!/usr/bin/env python3
+"""The program from outside: help, exit codes, messages.  usage: cli_check.py SHERD SOURCE_ROOT"""
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+SHERD = ROOT = None
+
+
+def sherd(*args, env=None, cwd=None, timeout=60):
+    clean = {k: v for k, v in os.environ.items() if k not in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")}
+    return subprocess.run([SHERD, *args], capture_output=True, text=True, timeout=timeout, env={**clean, **(env or {})}, cwd=cwd)
+
+
+def commands():
+    """The names in the list of `sherd --help`."""
+    listed = sherd("--help").stdout.split("Commands:\n")[1].split("\n\n")[0]
+    return [re.match(r"  (\S+(?: \S+)?)  ", line).group(1) for line in listed.splitlines()]
+
+
+class Program(unittest.TestCase):
+    def test_version_is_that_of_the_project(self):
+        with open(os.path.join(ROOT, "meson.build")) as file:
+            version = re.search(r"version: '([\d.]+)'", file.read()).group(1)
+        self.assertEqual(sherd("--version").stdout, f"sherd {version}\n")
+
+    def test_commands_of_the_manual_are_there(self):
+        for name in ("train", "run", "plan", "sample", "checkpoint export"):
+            self.assertIn(name, commands())
+
+    def test_every_command_has_a_whole_help(self):
+        for name in commands():
+            done = sherd(*name.split(), "--help")
+            self.assertEqual((done.returncode, done.stderr), (0, ""), name)
+            for part in (f"usage: sherd {name}", "\nOptions:\n", "--help", "\nExamples:\n", "\nExit codes:\n"):
+                self.assertIn(part, done.stdout, name)
+            # Every option of the usage line is explained, and every option that is explained is accepted.
+            used = set(re.findall(r"(?<![\w-])--?[a-z][\w-]*", done.stdout.split("\n")[0].split(name, 1)[1]))
+            told = set(re.findall(r"(?<![\w-])--?[a-z][\w-]*", done.stdout.split("\nOptions:\n")[1].split("\n\n")[0]))
+            self.assertLessEqual(used, told, name)
+            for option in told - {"--help"}:
+                said = sherd(*name.split(), option, "--no-such-option").stderr
+                self.assertNotIn(f"unknown option {option}\n", said, name)
+            self.assertTrue(all(len(line) <= 120 for line in done.stdout.splitlines()), name)
+
+    def test_unknown_options_exit_2_with_hint_and_usage(self):
+        for name in commands():
+            done = sherd(*name.split(), "--hepl")
+            self.assertEqual(done.returncode, 2, name)
+            self.assertIn("sherd: unknown option --hepl", done.stderr)
+            self.assertIn(f"usage: sherd {name}", done.stderr)
+            self.assertEqual(done.stdout, "")
+
+    def test_unknown_commands_exit_2_with_a_hint(self):
+        done = sherd("trian")
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("did you mean 'train'?", done.stderr)
+        self.assertEqual(sherd().returncode, 2)
+
+    def test_a_full_disk_is_a_failure(self):
+        if os.path.exists("/dev/full"):
+            with open("/dev/full", "w") as full:
+                self.assertEqual(subprocess.run([SHERD, "--help"], stdout=full, stderr=subprocess.DEVNULL).returncode, 1)
+
+
+class Run(unittest.TestCase):
+    def test_passes_exit_codes_on(self):
+        self.assertEqual(sherd("run", "-n", "3", "true").returncode, 0)
+        done = sherd("run", "-n", "3", "sh", "-c", "[ $RANK = 2 ] && exit 7; sleep 20")
+        self.assertEqual(done.returncode, 7)
+        self.assertRegex(done.stderr, r"^sherd: rank 2 of 3 \(pid \d+\) failed with exit code 7; the others were ended\n$")
+
+    def test_names_signals(self):
+        done = sherd("run", "-n", "2", "sh", "-c", "[ $RANK = 1 ] && kill -SEGV $$; sleep 20")
+        self.assertEqual(done.returncode, 128 + signal.SIGSEGV)
+        self.assertIn("rank 1 of 2", done.stderr)
+        self.assertIn("signal 11 (SIGSEGV)", done.stderr)
+
+    def test_refuses_bad_numbers_and_missing_programs(self):
+        self.assertEqual(sherd("run").returncode, 2)
+        for ranks in ("0", "x", "-1", "1.5", "100000", ""):
+            self.assertEqual(sherd("run", "-n", ranks, "true").returncode, 2, ranks)
+        self.assertEqual(sherd("run", "-n", "2", "/no/such/program").returncode, 127)
+
+    def test_options_of_the_program_are_its_own(self):
+        done = sherd("run", "-n", "1", "echo", "-n", "--help")
+        self.assertEqual((done.returncode, done.stdout), (0, "--help"))
+
+    def test_term_stops_all_ranks(self):
+        with tempfile.TemporaryDirectory() as folder:
+            ranks = subprocess.Popen([SHERD, "run", "-n", "2", "sh", "-c", f"echo > {folder}/$RANK; exec sleep 60"], stderr=subprocess.PIPE, text=True)
+            while len(os.listdir(folder)) < 2:
+                time.sleep(0.01)
+            ranks.terminate()
+            self.assertEqual(ranks.wait(timeout=5), 128 + signal.SIGTERM)
+            self.assertIn("stopped by signal 15 (SIGTERM)", ranks.stderr.read())
+            ranks.stderr.close()
+
+
+class Train(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.addCleanup(self.folder.cleanup)
+        self.job = os.path.join(self.folder.name, "job.yaml")
+        with open(os.path.join(ROOT, "configs/stage3.yaml")) as file:
+            text = file.read().replace("../tests", os.path.join(ROOT, "tests")).replace("../runs", self.folder.name)
+        with open(self.job, "w") as file:
+            file.write(text)
+
+    def metrics(self, name="stage3"):
+        with open(os.path.join(self.folder.name, name, "metrics.jsonl")) as file:
+            return re.findall(r'"loss": ?([^,]+),.*?"grad_norm": ?([^,]+),', file.read())
+
+    def test_bad_usage_and_bad_jobs_exit_2(self):
+        self.assertEqual(sherd("train").returncode, 2)
+        self.assertEqual(sherd("train", self.job, self.job).returncode, 2)
+        self.assertEqual(sherd("train", os.path.join(self.folder.name, "no.yaml")).returncode, 2)
+        for setting, said in (("train.stesp=3", "train.steps"), ("train.steps=1e3", "train.steps"), ("shard.stage=4", "shard.stage"),
+                              ("train.global_batch=7", "train.global_batch")):
+            done = sherd("train", self.job, "--set", setting)
+            self.assertEqual(done.returncode, 2, setting)
+            self.assertIn(said, done.stderr, setting)
+            self.assertTrue(done.stderr.startswith("sherd: "), done.stderr)
+            self.assertEqual(done.stdout, "")
+        done = sherd("train", self.job, "-n", "3")
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("-n 3", done.stderr)
+
+    def test_bad_data_exits_3_before_any_rank_starts(self):
+        for data in ("/dev/null", os.path.join(self.folder.name, "missing.bin"), self.job):
+            done = sherd("train", self.job, "-n", "2", "--set", f"data.train={data}")
+            self.assertEqual(done.returncode, 3, done.stderr)
+            self.assertIn(data, done.stderr)
+            self.assertNotIn("rank", done.stderr)
+
+    def test_explain_shows_every_section_and_starts_nothing(self):
+        done = sherd("train", "--explain")
+        self.assertEqual(done.returncode, 0)
+        for key in ("global_batch", "weight_decay", "prefetch", "timeout_s"):
+            self.assertIn(key, done.stdout)
+        self.assertEqual(sherd("train", self.job, "--explain").returncode, 0)
+        self.assertEqual(os.listdir(self.folder.name), ["job.yaml"])
+
+    def test_dry_run_tells_memory_and_starts_nothing(self):
+        done = sherd("train", self.job, "-n", "4", "--dry-run")
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        planned = sherd("plan", self.job, "-n", "4", "--json").stdout
+        allocated = re.findall(r'"stage": 3,.*?"allocated_bytes": (\d+)', planned, re.S)[-1]
+        self.assertIn(f"{allocated} bytes a rank", done.stdout)
+        self.assertEqual(os.listdir(self.folder.name), ["job.yaml"])
+
+    def test_all_configs_are_good_jobs(self):
+        tokens = os.path.join(ROOT, "tests/data/golden/gpt2-tiny/tokens.bin")
+        text = os.path.join(ROOT, "LICENSE")
+        names = sorted(os.listdir(os.path.join(ROOT, "configs")))
+        self.assertEqual(names, ["demo.yaml", "gpt2-124m.yaml", "llama-tiny.yaml", "stage0.yaml", "stage1.yaml", "stage2.yaml", "stage3.yaml"])
+        for name in names:
+            data = {"demo.yaml": text, "gpt2-124m.yaml": tokens}.get(name)
+            sets = ["--set", f"data.train={data}", "--set", f"data.validation={data}"] if data else []
+            done = sherd("train", os.path.join(ROOT, "configs", name), "--dry-run", *sets)
+            self.assertEqual((done.returncode, done.stderr), (0, ""), name)
+
+    def test_one_rank_and_two_give_the_same_numbers(self):
+        for ranks, name in (("1", "one"), ("2", "two")):
+            done = sherd("train", self.job, "-n", ranks, "--set", f"run.dir={self.folder.name}/{name}", "--set", "train.steps=4")
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertIn("step 4/4", done.stdout)
+            self.assertIn("metrics.jsonl", done.stdout)
+        self.assertEqual(len(self.metrics("one")), 4)
+        self.assertEqual(self.metrics("one"), self.metrics("two"))
+
+    def test_a_job_of_another_launcher_is_joined(self):
+        done = sherd("run", "-n", "2", SHERD, "train", self.job, "--set", "train.steps=2")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(done.stderr.count("joining a job of 2 ranks"), 1)
+        self.assertEqual(len(self.metrics()), 2)
+
+    def test_a_finished_job_says_that_there_is_nothing_to_do(self):
+        for said in ("done: 2 steps", "nothing to do"):
+            done = sherd("train", self.job, "-n", "2", "--set", "train.steps=2")
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertIn(said, done.stdout)
+
+    def ranks_of(self, launcher):
+        with open(f"/proc/{launcher}/task/{launcher}/children") as file:
+            children = [int(pid) for pid in file.read().split()]
+        ranks = {}
+        for pid in children:
+            try:
+                with open(f"/proc/{pid}/environ") as file:
+                    rank = re.search(r"(?:^|\0)RANK=(\d+)", file.read())
+                with open(f"/proc/{pid}/comm") as file:
+                    if rank and file.read().strip() != "sherd-guard":
+                        ranks[int(rank.group(1))] = pid
+            except OSError:
+                pass
+        return ranks
+
+    def start_long_job(self):
+        run = tempfile.mkdtemp(dir=self.folder.name)
+        clean = {k: v for k, v in os.environ.items() if k not in ("RANK", "WORLD_SIZE")}
+        job = subprocess.Popen([SHERD, "train", self.job, "-n", "2", "--set", "train.steps=1000000", "--set", "checkpoint.every=0", "--set", f"run.dir={run}"],
+                               stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=clean)
+        self.addCleanup(job.stderr.close)
+        deadline = time.time() + 20
+        metrics = os.path.join(run, "metrics.jsonl")
+        while not (os.path.exists(metrics) and os.path.getsize(metrics)):
+            if time.time() > deadline or job.poll() is not None:
+                job.kill()
+                self.fail("the job did not start: " + job.stderr.read())
+            time.sleep(0.01)
+        return job
+
+    def test_a_killed_rank_ends_the_job_named_with_exit_4(self):
+        for victim in (0, 1) * 10:
+            job = self.start_long_job()
+            pid = self.ranks_of(job.pid)[victim]
+            os.kill(pid, signal.SIGKILL)
+            began = time.time()
+            self.assertEqual(job.wait(timeout=5), 4)
+            self.assertLess(time.time() - began, 5)
+            self.assertIn(f"rank {victim} of 2 (pid {pid}) was killed by signal 9 (SIGKILL)", job.stderr.read())
+
+    def test_a_killed_launcher_leaves_no_rank(self):
+        for _ in range(20):
+            job = self.start_long_job()
+            pids = self.ranks_of(job.pid).values()
+            self.assertEqual(len(pids), 2)
+            job.kill()
+            job.wait()
+            deadline = time.time() + 5
+            while any(alive(pid) for pid in pids):
+                self.assertLess(time.time(), deadline)
+                time.sleep(0.005)
+
+    def test_term_stops_the_job_with_143(self):
+        job = self.start_long_job()
+        job.terminate()
+        self.assertEqual(job.wait(timeout=5), 143)
+        self.assertIn("nothing was saved", job.stderr.read())
+
+
+def alive(pid):
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            return file.read().rsplit(")", 1)[1].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
+if __name__ == "__main__":
+    SHERD, ROOT = os.path.abspath(sys.argv[1]), os.path.abspath(sys.argv[2])
+    unittest.main(argv=sys.argv[:1])
