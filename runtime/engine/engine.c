@@ -1,0 +1,154 @@
+/* An engine's life, and what it lends and tells. */
+#include "runtime/base/arith.h"
+#include "runtime/base/clock.h"
+#include "runtime/base/memory.h"
+#include "runtime/base/status.h"
+#include "runtime/engine/internal.h"
+
+#include <assert.h>
+
+static int32_t longest_program(const shd_engine_config *config) {
+    int32_t longest = 1;
+    for (int32_t kind = 0; kind < SHD_PROGRAM_KINDS; kind++)
+        if (config->programs[kind] && config->programs[kind]->instruction_count > longest)
+            longest = config->programs[kind]->instruction_count;
+    return longest;
+}
+
+/* With one rank, and at stage 0, nothing is ever gathered: parameters are there from the start. */
+static bool starts_gathered(const shd_plan *plan) { return plan->policy.world_size == 1 || plan->policy.stage == 0; }
+
+static void init_units(shd_engine *engine) {
+    const shd_plan *plan = engine->config.plan;
+    for (int32_t u = 0; u < plan->unit_count; u++)
+        engine->units[u] = (shd_unit){.state = starts_gathered(plan) ? SHD_UNIT_GATHERED : SHD_UNIT_SHARDED,
+                                      .gathered_buffer = -1,
+                                      .gradient_buffer = -1};
+    for (int32_t i = 0; i < plan->gradient_count; i++)
+        engine->units[plan->gradients[i].unit_index].gradient_buffer = plan->gradients[i].slot_buffer;
+}
+
+static sherd_status allocate(shd_engine *engine) {
+    const shd_plan *plan = engine->config.plan;
+    size_t units = (size_t)plan->unit_count, tensors = (size_t)plan->tensor_count,
+           ranks = (size_t)plan->policy.world_size;
+    int32_t longest = longest_program(&engine->config);
+    engine->units = shd_alloc(units, sizeof *engine->units);
+    engine->counter_base = shd_alloc(SHD_COUNTERS * units, sizeof *engine->counter_base);
+    engine->done = shd_alloc((size_t)longest, sizeof *engine->done);
+    engine->parameters = shd_alloc(tensors, sizeof *engine->parameters);
+    engine->gradients = shd_alloc(tensors, sizeof *engine->gradients);
+    engine->activations = shd_alloc(units, sizeof *engine->activations);
+    engine->verdicts = shd_alloc(ranks, sizeof *engine->verdicts);
+    engine->counts = shd_alloc(ranks, sizeof *engine->counts);
+    if (!engine->units || !engine->counter_base || !engine->done || !engine->parameters || !engine->gradients ||
+        !engine->activations || !engine->verdicts || !engine->counts)
+        return shd_fail(SHERD_MEMORY, "no memory for the engine's tables");
+    SHD_TRY(shd_queue_create(longest, &engine->queues[SHD_QUEUE_GATHER]));
+    return shd_queue_create(longest, &engine->queues[SHD_QUEUE_REDUCE]);
+}
+
+static sherd_status init(shd_engine *engine) {
+    const shd_plan *plan = engine->config.plan;
+    SHD_TRY(allocate(engine));
+    SHD_TRY(shd_engine_map(engine));
+    init_units(engine);
+    engine->partials = plan->partials_buffer >= 0 ? shd_engine_address(engine, plan->partials_buffer) : NULL;
+    for (int32_t u = 0; u < plan->unit_count; u++)
+        if (plan->units[u].activation_buffer >= 0)
+            engine->activations[u] = shd_engine_address(engine, plan->units[u].activation_buffer);
+    return SHERD_OK;
+}
+
+sherd_status shd_engine_create(const shd_engine_config *config, shd_engine **out) {
+    shd_engine *engine = shd_alloc(1, sizeof *engine);
+    if (!engine) return shd_fail(SHERD_MEMORY, "no memory for an engine");
+    engine->config = *config;
+    sherd_status status = init(engine);
+    if (status == SHERD_OK)
+        *out = engine;
+    else
+        shd_engine_destroy(engine);
+    return status;
+}
+
+void shd_engine_destroy(shd_engine *engine) {
+    if (!engine) return;
+    shd_engine_unmap(engine);
+    for (int32_t q = 0; q < SHD_QUEUES; q++) shd_queue_destroy(engine->queues[q]);
+    shd_free(engine->counts);
+    shd_free(engine->verdicts);
+    shd_free(engine->activations);
+    shd_free(engine->gradients);
+    shd_free(engine->parameters);
+    shd_free(engine->done);
+    shd_free(engine->counter_base);
+    shd_free(engine->units);
+    shd_free(engine);
+}
+
+void shd_engine_view(shd_engine *engine, sherd_view *view) {
+    const shd_plan *plan = engine->config.plan;
+    const shd_instruction *due = &engine->program->instructions[engine->next];
+    bool backward = due->op == SHD_OP_BACKWARD;
+    shd_engine_lend(engine, due);
+    if (backward) shd_engine_clear_gaps(engine, due->unit_index);
+    *view = (sherd_view){
+        .unit = due->unit_index,
+        .micro_step = due->micro_step,
+        .training = engine->program->kind == SHD_PROGRAM_TRAIN,
+        .loss_scale = backward && engine->target_count > 0 ? 1.0f / (float)engine->target_count : 0.0f,
+        .parameters = engine->parameters,
+        .gradients = engine->gradients,
+        .activations = engine->activations,
+        .scratch = plan->scratch_buffer >= 0 ? shd_engine_address(engine, plan->scratch_buffer) : NULL,
+        .logits = plan->logits_buffer >= 0 ? shd_engine_address(engine, plan->logits_buffer) : NULL,
+    };
+    engine->compute_since_ms = shd_clock_ms();
+}
+
+void shd_engine_add_loss(shd_engine *engine, const double *terms, int64_t count) {
+    for (int64_t i = 0; i < count; i++) shd_exact_sum_add(&engine->loss, terms[i]);
+}
+
+void shd_engine_set_targets(shd_engine *engine, int64_t count) { engine->local_targets = count; }
+
+void shd_engine_result(const shd_engine *engine, sherd_step_result *out) { *out = engine->result; }
+
+/* A run of a group's elements, and where its parameters or state lie on this rank. */
+typedef struct held_run {
+    int64_t first, count;
+    float *values;
+} held_run;
+
+static held_run find_held(const shd_engine *engine, int32_t group_index, int32_t state_index, int32_t shard_of) {
+    const shd_plan *plan = engine->config.plan;
+    const shd_group *group = &plan->groups[group_index];
+    bool in_full = plan->policy.stage == 0; /* then values start with the group, else with the own shard */
+    assert(in_full || shard_of < 0 || shard_of == plan->policy.rank);
+    int32_t rank = shard_of < 0 ? plan->policy.rank : shard_of;
+    held_run run = {.first = rank * group->shard_count, .count = group->shard_count};
+    if (in_full && shard_of < 0) run = (held_run){.first = 0, .count = group->padded_count};
+    float *start = state_index >= 0 ? shd_engine_address(engine, group->state_buffers[state_index])
+                   : in_full        ? shd_engine_address(engine, group->parameters_buffer)
+                                    : shd_engine_shard(engine, group_index);
+    run.values = start && in_full ? start + run.first : start;
+    return run;
+}
+
+sherd_status shd_engine_visit(shd_engine *engine, int32_t state_index, int32_t shard_of,
+                              sherd_status (*visit)(void *user, const shd_slice *slice), void *user) {
+    const shd_plan *plan = engine->config.plan;
+    for (int32_t t = 0; t < plan->tensor_count; t++) {
+        const shd_tensor_place *place = &plan->places[t];
+        if (state_index >= 0 && !plan->groups[place->group_index].trainable) continue;
+        held_run run = find_held(engine, place->group_index, state_index, shard_of);
+        shd_slice slice = {.tensor = t};
+        if (!shd_plan_intersect(plan, t, run.first, run.count, &slice.first, &slice.count)) continue;
+        slice.values = run.values + place->offset_count + slice.first - run.first;
+        SHD_TRY(visit(user, &slice));
+    }
+    return SHERD_OK;
+}
+
+int64_t shd_engine_arena_bytes(const shd_engine *engine) { return engine->config.plan->allocated_bytes; }

@@ -1,0 +1,76 @@
+/* The engine: one rank's memory and the executor of its step programs.
+ *
+ * It owns the arenas, knows where every tensor is at every moment, and runs instructions; it knows nothing of models, jobs or files.
+ * COMPUTE instructions run at once, in order; GATHER and REDUCE instructions are submitted in order and run as soon as what they wait for
+ * has happened, at the latest when a COMPUTE instruction waits for them. FORWARD and BACKWARD belong to the caller: the engine stops
+ * before each, lends a view, and goes on when the caller says it is done.
+ * Threads: an engine belongs to one thread. */
+#ifndef SHD_ENGINE_ENGINE_H
+#define SHD_ENGINE_ENGINE_H
+
+#include "optim/optimizer.h"
+#include "runtime/comm/comm.h"
+#include "runtime/device/pool.h"
+#include "runtime/schedule/program.h"
+#include "shard/plan.h"
+
+#include <sherd/session.h>
+
+typedef struct shd_engine shd_engine;
+
+/* All pointers are borrowed for the engine's life. */
+typedef struct shd_engine_config {
+    const shd_plan *plan;
+    const shd_program *programs[SHD_PROGRAM_KINDS]; /* by kind; EVALUATE may be NULL */
+    shd_comm *comm;                                 /* its arenas are the plan's EXPORTED and HOST ones */
+    shd_pool *pool;
+    sherd_optimizer optimizer;
+    double clip;
+} shd_engine_config;
+
+/* Allocates the private arena and everything a step needs; later calls allocate nothing. Fails: MEMORY. */
+sherd_status shd_engine_create(const shd_engine_config *config, shd_engine **out);
+/* Accepts NULL. */
+void shd_engine_destroy(shd_engine *engine);
+
+/* Starts a run of program `kind`; none may be running. `step`: completed updates (TRAIN). `target_count`: this rank's counted targets. */
+void shd_engine_begin(shd_engine *engine, shd_program_kind kind, int64_t step, int64_t target_count);
+
+/* Runs until a FORWARD or BACKWARD is due (*due is it; asking again gives the same) or the program is done (*due is NULL).
+ * Fails: COMM and worse; NUMERIC when the verdict finds a number that is not finite. After a failure only destroy is allowed. */
+sherd_status shd_engine_advance(shd_engine *engine, const shd_instruction **due);
+
+/* The FORWARD or BACKWARD that comes next in the running program, without running anything; NULL when none is left. */
+const shd_instruction *shd_engine_next_compute(const shd_engine *engine);
+
+/* Opens the due instruction: lends its memory. Borrowed until shd_engine_computed. */
+void shd_engine_view(shd_engine *engine, sherd_view *view);
+/* The due instruction is done: lets peers know, and lets queued work go on. */
+sherd_status shd_engine_computed(shd_engine *engine);
+
+/* Adds to the loss of the running program, exactly. */
+void shd_engine_add_loss(shd_engine *engine, const double *terms, int64_t count);
+/* An evaluation learns its targets as it goes: this rank's count, set before the program's end. */
+void shd_engine_set_targets(shd_engine *engine, int64_t count);
+
+/* What the last run of TRAIN (or, loss and targets alone, EVALUATE) found; `step` is left to the caller. */
+void shd_engine_result(const shd_engine *engine, sherd_step_result *out);
+
+/* A run of elements of one tensor that this rank stores, and where. */
+typedef struct shd_slice {
+    int32_t tensor;
+    int64_t first, count; /* elements of the tensor, row-major */
+    float *values;        /* [count] */
+} shd_slice;
+
+/* Visits the stored parts of every tensor's parameters (state_index -1) or optimizer state, tensor by tensor: with `shard_of` ≥ 0 the part that
+ * lies in that rank's shards (the union over ranks is every element once; this rank's own, or at stage 0 any rank's), with -1 all that this
+ * rank holds as its own to set (its shards; at stage 0 everything). Tensors without elements there are not visited. Stops at the
+ * first failure of `visit`. */
+sherd_status shd_engine_visit(shd_engine *engine, int32_t state_index, int32_t shard_of,
+                              sherd_status (*visit)(void *user, const shd_slice *slice), void *user);
+
+/* Bytes of the arenas this rank is charged for. */
+int64_t shd_engine_arena_bytes(const shd_engine *engine);
+
+#endif

@@ -1,0 +1,220 @@
+/* The executor: a switch over instructions, and the rules of when one may run.
+ *
+ * A rank that blocks keeps progressing its own queues, so that what its peers wait for is never held up by its own waiting. */
+#include "runtime/base/clock.h"
+#include "runtime/base/status.h"
+#include "runtime/engine/internal.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static const shd_collective collective_of[SHD_OPS] = {
+    [SHD_OP_GATHER] = SHD_COLLECTIVE_GATHER,    [SHD_OP_GATHER_GRADIENT] = SHD_COLLECTIVE_GATHER_GRADIENT,
+    [SHD_OP_REDUCE] = SHD_COLLECTIVE_REDUCE,    [SHD_OP_COUNT] = SHD_COLLECTIVE_EXCHANGE,
+    [SHD_OP_VERDICT] = SHD_COLLECTIVE_EXCHANGE,
+};
+
+/* --- an instruction's life: announced, ready, executed, finished --------------------------------------------------------------- */
+
+static sherd_status announce(shd_engine *engine, const shd_instruction *instruction) {
+    switch (instruction->op) {
+    case SHD_OP_GATHER:
+    case SHD_OP_GATHER_GRADIENT:
+    case SHD_OP_REDUCE:
+    case SHD_OP_COUNT:
+    case SHD_OP_VERDICT:
+        return shd_comm_announce(engine->config.comm, collective_of[instruction->op], instruction->unit_index,
+                                 instruction->bytes);
+    default: return SHERD_OK;
+    }
+}
+
+static bool is_ready(const shd_engine *engine, const shd_instruction *instruction) {
+    const shd_program *program = engine->program;
+    for (int32_t i = 0; i < instruction->waits.count; i++)
+        if (!engine->done[program->waits[instruction->waits.first + i]]) return false;
+    for (int32_t i = 0; i < instruction->awaits.count; i++) {
+        const shd_await *await = &program->awaits[instruction->awaits.first + i];
+        int64_t base =
+            engine->counter_base[(int32_t)await->counter * engine->config.plan->unit_count + await->unit_index];
+        if (!shd_comm_reached(engine->config.comm, (int32_t)await->counter, await->unit_index, base + await->target))
+            return false;
+    }
+    return instruction->op != SHD_OP_COUNT || shd_comm_posted(engine->config.comm);
+}
+
+static sherd_status execute(shd_engine *engine, const shd_instruction *instruction) {
+    shd_unit *unit = instruction->unit_index >= 0 ? &engine->units[instruction->unit_index] : NULL;
+    switch (instruction->op) {
+    case SHD_OP_COUNT: return shd_engine_count(engine);
+    case SHD_OP_GATHER: return shd_engine_gather(engine, instruction);
+    case SHD_OP_WAIT: shd_unit_move(unit, SHD_UNIT_GATHERED); return SHERD_OK;
+    case SHD_OP_FORWARD:
+    case SHD_OP_BACKWARD: return SHERD_OK; /* the caller has done it */
+    case SHD_OP_RELEASE: shd_unit_move(unit, SHD_UNIT_SHARDED); return SHERD_OK;
+    case SHD_OP_REDUCE: return shd_engine_reduce(engine, instruction);
+    case SHD_OP_NORM: shd_engine_norm(engine, instruction); return SHERD_OK;
+    case SHD_OP_GATHER_GRADIENT: return shd_engine_gather_gradient(engine, instruction);
+    case SHD_OP_VERDICT: return shd_engine_verdict(engine);
+    case SHD_OP_UPDATE: shd_engine_update(engine, instruction); return SHERD_OK;
+    case SHD_OPS: break;
+    }
+    return shd_fail(SHERD_INTERNAL, "instruction with unknown operation %d", (int)instruction->op);
+}
+
+/* What the time of an instruction counts as. */
+static double *time_of(shd_engine *engine, shd_op op) {
+    return op == SHD_OP_NORM || op == SHD_OP_UPDATE ? &engine->times.optimizer_ms : &engine->times.comm_ms;
+}
+
+static sherd_status run(shd_engine *engine, const shd_instruction *instruction) {
+    double since_ms = shd_clock_ms();
+    SHD_TRY(execute(engine, instruction));
+    *time_of(engine, instruction->op) += shd_clock_ms() - since_ms;
+    engine->done[instruction - engine->program->instructions] = true;
+    for (int32_t i = 0; i < instruction->signals.count; i++) {
+        const shd_signal *signal = &engine->program->signals[instruction->signals.first + i];
+        shd_comm_signal(engine->config.comm, (int32_t)signal->counter, signal->unit_index);
+    }
+    return SHERD_OK;
+}
+
+/* --- queues ------------------------------------------------------------------------------------------------------------------------ */
+
+static bool item_is_ready(void *context, int32_t item) {
+    const shd_engine *engine = context;
+    return is_ready(engine, &engine->program->instructions[item]);
+}
+
+static sherd_status run_item(void *context, int32_t item) {
+    shd_engine *engine = context;
+    return run(engine, &engine->program->instructions[item]);
+}
+
+static sherd_status submit(shd_engine *engine, const shd_instruction *instruction) {
+    if (instruction->op == SHD_OP_COUNT)
+        SHD_TRY(shd_comm_post(engine->config.comm, &engine->local_targets, sizeof engine->local_targets));
+    const shd_work work = {.ready = item_is_ready,
+                           .run = run_item,
+                           .context = engine,
+                           .item = (int32_t)(instruction - engine->program->instructions)};
+    return shd_queue_submit(engine->queues[instruction->queue], &work);
+}
+
+static sherd_status progress(shd_engine *engine, bool *ran) {
+    *ran = false;
+    SHD_TRY(shd_queue_progress(engine->queues[SHD_QUEUE_GATHER], ran));
+    bool reduced = false;
+    SHD_TRY(shd_queue_progress(engine->queues[SHD_QUEUE_REDUCE], &reduced));
+    *ran |= reduced;
+    return SHERD_OK;
+}
+
+/* Names what is waited for, in messages: "REDUCE h.3". */
+static void name_wait(const shd_engine *engine, const shd_instruction *instruction, char *out, size_t bytes) {
+    const char *unit = instruction->unit_index < 0 ? "" : engine->config.plan->unit_names[instruction->unit_index];
+    snprintf(out, bytes, "%s%s%s", shd_op_text(instruction->op), *unit ? " " : "", unit);
+}
+
+static sherd_status hold_until_ready(shd_engine *engine, const shd_instruction *instruction) {
+    if (is_ready(engine, instruction)) return SHERD_OK;
+    double since_ms = shd_clock_ms();
+    double counted_ms = engine->times.comm_ms + engine->times.optimizer_ms;
+    char what[128];
+    name_wait(engine, instruction, what, sizeof what);
+    shd_patience patience = {0};
+    do {
+        bool ran;
+        SHD_TRY(progress(engine, &ran));
+        if (ran)
+            patience = (shd_patience){0};
+        else
+            SHD_TRY(shd_comm_pause(engine->config.comm, &patience, what));
+    } while (!is_ready(engine, instruction));
+    /* Items that ran meanwhile have counted their own time. */
+    counted_ms = engine->times.comm_ms + engine->times.optimizer_ms - counted_ms;
+    engine->times.comm_ms += shd_clock_ms() - since_ms - counted_ms;
+    return SHERD_OK;
+}
+
+/* The end of a program leaves nothing in the queues. */
+static sherd_status drain(shd_engine *engine) {
+    shd_patience patience = {0};
+    while (shd_queue_length(engine->queues[SHD_QUEUE_GATHER]) + shd_queue_length(engine->queues[SHD_QUEUE_REDUCE]) >
+           0) {
+        bool ran;
+        SHD_TRY(progress(engine, &ran));
+        if (!ran) SHD_TRY(shd_comm_pause(engine->config.comm, &patience, "the end of the step"));
+    }
+    return SHERD_OK;
+}
+
+static sherd_status finish(shd_engine *engine) {
+    SHD_TRY(drain(engine));
+    int32_t count = SHD_COUNTERS * engine->config.plan->unit_count;
+    for (int32_t i = 0; i < count; i++) engine->counter_base[i] += engine->program->raised[i];
+    engine->result.compute_ms = engine->times.compute_ms;
+    engine->result.exposed_comm_ms = engine->times.comm_ms;
+    engine->result.optimizer_ms = engine->times.optimizer_ms;
+    engine->program = NULL;
+    return SHERD_OK;
+}
+
+/* --- the run of a program ------------------------------------------------------------------------------------------------------------ */
+
+void shd_engine_begin(shd_engine *engine, shd_program_kind kind, int64_t step, int64_t target_count) {
+    engine->program = engine->config.programs[kind];
+    memset(engine->done, 0, (size_t)engine->program->instruction_count * sizeof *engine->done);
+    engine->next = 0;
+    engine->due = false;
+    engine->step = step;
+    engine->local_targets = target_count;
+    engine->target_count = 0;
+    engine->clip_scale = 1;
+    engine->times = (shd_engine_times){0};
+    engine->result = (sherd_step_result){0};
+    shd_exact_sum_clear(&engine->loss);
+    shd_exact_sum_clear(&engine->square_sum);
+}
+
+sherd_status shd_engine_advance(shd_engine *engine, const shd_instruction **due) {
+    *due = NULL;
+    if (!engine->program) return SHERD_OK;
+    for (; !engine->due && engine->next < engine->program->instruction_count; engine->next++) {
+        const shd_instruction *instruction = &engine->program->instructions[engine->next];
+        bool ran;
+        SHD_TRY(announce(engine, instruction));
+        if (instruction->queue != SHD_QUEUE_COMPUTE) {
+            SHD_TRY(submit(engine, instruction));
+            SHD_TRY(progress(engine, &ran));
+            continue;
+        }
+        SHD_TRY(progress(engine, &ran));
+        SHD_TRY(hold_until_ready(engine, instruction));
+        engine->due = instruction->op == SHD_OP_FORWARD || instruction->op == SHD_OP_BACKWARD;
+        if (engine->due) break;
+        SHD_TRY(run(engine, instruction));
+    }
+    if (engine->due)
+        *due = &engine->program->instructions[engine->next];
+    else
+        SHD_TRY(finish(engine));
+    return SHERD_OK;
+}
+
+const shd_instruction *shd_engine_next_compute(const shd_engine *engine) {
+    if (!engine->program) return NULL;
+    for (int32_t i = engine->next; i < engine->program->instruction_count; i++) {
+        const shd_instruction *instruction = &engine->program->instructions[i];
+        if (instruction->op == SHD_OP_FORWARD || instruction->op == SHD_OP_BACKWARD) return instruction;
+    }
+    return NULL;
+}
+
+sherd_status shd_engine_computed(shd_engine *engine) {
+    engine->times.compute_ms += shd_clock_ms() - engine->compute_since_ms;
+    engine->due = false;
+    bool ran;
+    SHD_TRY(run(engine, &engine->program->instructions[engine->next++]));
+    return progress(engine, &ran);
+}

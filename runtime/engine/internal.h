@@ -1,0 +1,84 @@
+/* What the engine's own files share. */
+#ifndef SHD_ENGINE_INTERNAL_H
+#define SHD_ENGINE_INTERNAL_H
+
+#include "runtime/base/exact_sum.h"
+#include "runtime/device/queue.h"
+#include "runtime/engine/engine.h"
+#include "runtime/engine/unit.h"
+
+/* What VERDICT carries to every rank. */
+typedef struct shd_verdict {
+    shd_exact_sum loss, square_sum;
+    int64_t target_count; /* evaluation: this rank's */
+    int64_t arena_bytes;
+} shd_verdict;
+
+typedef struct shd_engine_times {
+    double compute_ms, comm_ms, optimizer_ms;
+} shd_engine_times;
+
+struct shd_engine {
+    shd_engine_config config;
+    char *arenas[SHD_PLACES];
+    shd_queue *queues[SHD_QUEUES]; /* COMPUTE has none: it runs inline */
+    shd_unit *units;
+    int64_t *counter_base; /* [SHD_COUNTERS][unit_count]: every rank's counters when the running program began */
+    double *partials;      /* planned work memory of norms */
+
+    /* The running program. */
+    const shd_program *program;
+    bool *done; /* by instruction */
+    int32_t next;
+    bool due; /* instructions[next] is a compute instruction that the caller is asked for */
+    int64_t step;
+
+    /* Its sums. */
+    shd_exact_sum loss, square_sum;
+    int64_t local_targets, target_count;
+    double clip_scale;
+    double compute_since_ms;
+    shd_engine_times times;
+    sherd_step_result result;
+
+    /* Lent in views. */
+    void **parameters;
+    float **gradients;
+    void **activations;
+    shd_verdict *verdicts; /* [world_size] */
+    int64_t *counts;       /* [world_size] */
+};
+
+/* --- memory.c: where things are ---------------------------------------------------------------------------------------------- */
+
+sherd_status shd_engine_map(shd_engine *engine);
+void shd_engine_unmap(shd_engine *engine);
+/* The start of a planned buffer, in this rank's address space. */
+void *shd_engine_address(const shd_engine *engine, int32_t buffer_index);
+/* Where group `group_index` can be read in full: NULL while its unit is not gathered into a slot. */
+char *shd_engine_gathered(const shd_engine *engine, int32_t group_index);
+/* The own shard of its parameters. */
+float *shd_engine_shard(const shd_engine *engine, int32_t group_index);
+/* The own shard of its reduced gradient. */
+float *shd_engine_accumulator(const shd_engine *engine, int32_t group_index);
+/* Its micro-batch gradient in full; trainable groups only. */
+float *shd_engine_gradient(const shd_engine *engine, int32_t group_index);
+/* Writes zero into the gaps between and behind the tensors of a unit's micro-batch gradient, so that norms never see stale bytes. */
+void shd_engine_clear_gaps(const shd_engine *engine, int32_t unit_index);
+/* Fills the tables that views lend: what `instruction`'s unit and the units it shares may read and, backward, write. */
+void shd_engine_lend(shd_engine *engine, const shd_instruction *instruction);
+
+/* --- collect.c: the collectives' side of instructions -------------------------------------------------------------------------- */
+
+sherd_status shd_engine_gather(shd_engine *engine, const shd_instruction *instruction);
+sherd_status shd_engine_gather_gradient(shd_engine *engine, const shd_instruction *instruction);
+sherd_status shd_engine_reduce(shd_engine *engine, const shd_instruction *instruction);
+sherd_status shd_engine_count(shd_engine *engine);
+sherd_status shd_engine_verdict(shd_engine *engine);
+
+/* --- update.c -------------------------------------------------------------------------------------------------------------------- */
+
+void shd_engine_norm(shd_engine *engine, const shd_instruction *instruction);
+void shd_engine_update(shd_engine *engine, const shd_instruction *instruction);
+
+#endif

@@ -1,0 +1,113 @@
+/* Where things are: arenas, and the addresses of groups, shards and gradients in them. */
+#include "runtime/base/memory.h"
+
+#include "runtime/base/status.h"
+#include "runtime/engine/internal.h"
+
+#include <string.h>
+
+sherd_status shd_engine_map(shd_engine *engine) {
+    const shd_plan *plan = engine->config.plan;
+    int64_t private_bytes = plan->arena_bytes[SHD_PLACE_PRIVATE];
+    if (private_bytes > 0) {
+        engine->arenas[SHD_PLACE_PRIVATE] = shd_map(private_bytes);
+        if (!engine->arenas[SHD_PLACE_PRIVATE])
+            return shd_fail(SHERD_MEMORY, "rank %d cannot allocate the %lld bytes its plan needs", plan->policy.rank,
+                            (long long)private_bytes);
+    }
+    engine->arenas[SHD_PLACE_EXPORTED] = shd_comm_exported(engine->config.comm, plan->policy.rank);
+    engine->arenas[SHD_PLACE_HOST] = shd_comm_host(engine->config.comm);
+    return SHERD_OK;
+}
+
+void shd_engine_unmap(shd_engine *engine) {
+    shd_unmap(engine->arenas[SHD_PLACE_PRIVATE], engine->config.plan->arena_bytes[SHD_PLACE_PRIVATE]);
+}
+
+void *shd_engine_address(const shd_engine *engine, int32_t buffer_index) {
+    const shd_buffer *buffer = &engine->config.plan->buffers[buffer_index];
+    return buffer->bytes == 0 ? NULL : engine->arenas[buffer->place] + buffer->offset_bytes;
+}
+
+/* Within a slot the trainable group lies first, the frozen one behind it. */
+static int64_t offset_in_slot(const shd_plan *plan, int32_t group_index) {
+    const shd_group *group = &plan->groups[group_index];
+    int32_t trainable = plan->units[group->unit_index].trainable_group;
+    if (group->trainable || trainable < 0) return 0;
+    return plan->groups[trainable].padded_count * (int64_t)sizeof(float);
+}
+
+char *shd_engine_gathered(const shd_engine *engine, int32_t group_index) {
+    const shd_plan *plan = engine->config.plan;
+    const shd_group *group = &plan->groups[group_index];
+    if (group->parameters_buffer >= 0) return shd_engine_address(engine, group->parameters_buffer);
+    int32_t slot = engine->units[group->unit_index].gathered_buffer;
+    if (slot < 0) return NULL;
+    char *start = shd_engine_address(engine, slot);
+    return start ? start + offset_in_slot(plan, group_index) : NULL;
+}
+
+static int64_t own_offset(const shd_engine *engine, const shd_group *group) {
+    return engine->config.plan->policy.rank * group->shard_count;
+}
+
+float *shd_engine_shard(const shd_engine *engine, int32_t group_index) {
+    const shd_group *group = &engine->config.plan->groups[group_index];
+    if (group->shard_buffer >= 0) return shd_engine_address(engine, group->shard_buffer);
+    float *full = shd_engine_address(engine, group->parameters_buffer);
+    return full ? full + own_offset(engine, group) : NULL;
+}
+
+float *shd_engine_accumulator(const shd_engine *engine, int32_t group_index) {
+    const shd_group *group = &engine->config.plan->groups[group_index];
+    float *start = shd_engine_address(engine, group->accumulator_buffer);
+    if (!start) return NULL;
+    return engine->config.plan->policy.stage == 0 ? start + own_offset(engine, group) : start;
+}
+
+float *shd_engine_gradient(const shd_engine *engine, int32_t group_index) {
+    int32_t unit_index = engine->config.plan->groups[group_index].unit_index;
+    return shd_engine_address(engine, engine->units[unit_index].gradient_buffer);
+}
+
+void shd_engine_clear_gaps(const shd_engine *engine, int32_t unit_index) {
+    const shd_plan *plan = engine->config.plan;
+    const shd_unit_plan *unit = &plan->units[unit_index];
+    if (unit->trainable_group < 0) return;
+    float *gradient = shd_engine_gradient(engine, unit->trainable_group);
+    if (!gradient) return;
+    int64_t end = 0;
+    for (int32_t t = unit->first_tensor; t < unit->first_tensor + unit->tensor_count; t++) {
+        const shd_tensor_place *place = &plan->places[t];
+        if (place->group_index != unit->trainable_group) continue;
+        memset(gradient + end, 0, (size_t)(place->offset_count - end) * sizeof *gradient);
+        end = place->offset_count + place->element_count;
+    }
+    memset(gradient + end, 0, (size_t)(plan->groups[unit->trainable_group].padded_count - end) * sizeof *gradient);
+}
+
+/* --- views -------------------------------------------------------------------------------------------------------------------------- */
+
+/* Lends the tensors of one unit: its parameters, and with `gradients` where their gradients go. */
+static void lend_unit(shd_engine *engine, int32_t unit_index, bool gradients) {
+    const shd_plan *plan = engine->config.plan;
+    const shd_unit_plan *unit = &plan->units[unit_index];
+    for (int32_t t = unit->first_tensor; t < unit->first_tensor + unit->tensor_count; t++) {
+        const shd_tensor_place *place = &plan->places[t];
+        char *full = shd_engine_gathered(engine, place->group_index);
+        engine->parameters[t] = full ? full + place->offset_count * (int64_t)sizeof(float) : NULL;
+        if (!gradients || !plan->groups[place->group_index].trainable) continue;
+        float *gradient = shd_engine_gradient(engine, place->group_index);
+        engine->gradients[t] = gradient ? gradient + place->offset_count : NULL;
+    }
+}
+
+void shd_engine_lend(shd_engine *engine, const shd_instruction *instruction) {
+    const shd_plan *plan = engine->config.plan;
+    const shd_unit_plan *unit = &plan->units[instruction->unit_index];
+    bool backward = instruction->op == SHD_OP_BACKWARD;
+    memset(engine->parameters, 0, (size_t)plan->tensor_count * sizeof *engine->parameters);
+    memset(engine->gradients, 0, (size_t)plan->tensor_count * sizeof *engine->gradients);
+    lend_unit(engine, instruction->unit_index, backward);
+    for (int32_t i = 0; i < unit->share_count; i++) lend_unit(engine, unit->shares[i], backward);
+}
