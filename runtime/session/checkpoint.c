@@ -1,0 +1,210 @@
+/* Saving and loading: every rank writes or reads its own slices, all agree on every outcome, rank 0 commits. */
+#include "io/checkpoint.h"
+
+#include "runtime/base/log.h"
+#include "runtime/base/memory.h"
+#include "runtime/base/status.h"
+#include "runtime/session/internal.h"
+
+#include <string.h>
+
+/* --- what there is to store ------------------------------------------------------------------------------------------------------- */
+
+/* The slices of one rank's shards: parameters of every tensor, then each optimizer state. */
+typedef struct slice_list {
+    const shd_plan *plan;
+    const char *state;
+    shd_checkpoint_slice *slices;
+    int64_t count, capacity;
+} slice_list;
+
+static sherd_status append_slice(void *user, const shd_slice *slice) {
+    slice_list *list = user;
+    if (list->count == list->capacity) {
+        int64_t capacity = list->capacity ? 2 * list->capacity : 64;
+        shd_checkpoint_slice *grown = shd_realloc(list->slices, (size_t)capacity * sizeof *grown);
+        if (!grown)
+            return shd_fail(SHERD_MEMORY, "no memory for the list of %lld checkpoint slices", (long long)capacity);
+        list->slices = grown;
+        list->capacity = capacity;
+    }
+    list->slices[list->count++] = (shd_checkpoint_slice){.tensor = list->plan->tensor_names[slice->tensor],
+                                                         .state = list->state,
+                                                         .first = slice->first,
+                                                         .count = slice->count,
+                                                         .values = slice->values};
+    return SHERD_OK;
+}
+
+static sherd_status list_slices(sherd_session *session, int32_t rank, slice_list *out) {
+    slice_list list = {.plan = session->plan};
+    sherd_status status = SHERD_OK;
+    for (int32_t s = -1; s < session->plan->policy.state_count && status == SHERD_OK; s++) {
+        list.state = s < 0 ? SHD_CHECKPOINT_PARAMETER : shd_optimizer_state_name(&session->options.optimizer, s);
+        status = shd_engine_visit(session->engine, s, rank, append_slice, &list);
+    }
+    if (status == SHERD_OK)
+        *out = list;
+    else
+        shd_free(list.slices);
+    return status;
+}
+
+static const char *optimizer_name(const sherd_session *session) {
+    switch (session->options.optimizer.kind) {
+    case SHERD_ADAMW: return "adamw";
+    case SHERD_SGD: return "sgd";
+    case SHERD_LION: return "lion";
+    }
+    return "";
+}
+
+static void describe_session(const sherd_session *session, const char *note, shd_checkpoint_manifest *out) {
+    *out = (shd_checkpoint_manifest){.step = session->step_count,
+                                     .world_size = session->options.world_size,
+                                     .stage = session->options.stage,
+                                     .plan_hash = shd_plan_hash(session->plan),
+                                     .optimizer = optimizer_name(session),
+                                     .state_count = session->plan->policy.state_count,
+                                     .tensor_count = session->plan->tensor_count,
+                                     .tensors = session->plan->tensors,
+                                     .note = note};
+    for (int32_t s = 0; s < out->state_count; s++)
+        out->state_names[s] = shd_optimizer_state_name(&session->options.optimizer, s);
+}
+
+/* --- saving ------------------------------------------------------------------------------------------------------------------------------ */
+
+static sherd_status write_rank(sherd_session *session, const char *dir) {
+    slice_list list;
+    SHD_TRY(list_slices(session, session->options.rank, &list));
+    sherd_status status =
+        shd_checkpoint_write_rank(dir, session->step_count, session->options.rank, list.slices, list.count);
+    shd_free(list.slices);
+    return status;
+}
+
+static sherd_status commit(const sherd_session *session, const char *dir, const char *note) {
+    if (session->options.rank != 0) return SHERD_OK;
+    shd_checkpoint_manifest manifest;
+    describe_session(session, note, &manifest);
+    return shd_checkpoint_commit(dir, &manifest);
+}
+
+/* A failure that all ranks agree on leaves the session alive; one of the agreement itself does not. */
+static sherd_status agree_or_die(sherd_session *session, sherd_status mine) {
+    sherd_status status = shd_session_agree(session, mine);
+    return sherd_status_is_fatal(status) ? shd_session_die(session, status) : status;
+}
+
+sherd_status sherd_session_save(sherd_session *session, const char *dir, const char *note) {
+    SHD_TRY(shd_session_expect(session, SHD_PHASE_BOUNDARY, "sherd_session_save"));
+    if (!dir) return shd_fail(SHERD_ARGUMENT, "sherd_session_save: the folder is NULL");
+    sherd_status status = agree_or_die(session, write_rank(session, dir));
+    if (status == SHERD_OK) status = agree_or_die(session, commit(session, dir, note));
+    if (status != SHERD_OK && session->options.rank == 0) shd_checkpoint_discard(dir, session->step_count);
+    return status;
+}
+
+/* --- loading ----------------------------------------------------------------------------------------------------------------------------- */
+
+/* Which checkpoint: rank 0 looks, so that a folder that changes meanwhile cannot divide the ranks. */
+typedef struct choice {
+    sherd_status status;
+    char path[2000]; /* or the cause */
+} choice;
+
+static void choose(const char *dir, choice *out) {
+    *out = (choice){0};
+    char *found = NULL;
+    out->status = shd_checkpoint_find(dir, &found);
+    if (out->status == SHERD_OK && !found)
+        out->status = shd_fail(SHERD_DATA, "%s: no complete checkpoint is there", dir);
+    if (out->status == SHERD_OK && strlen(found) >= sizeof out->path)
+        out->status = shd_fail(SHERD_ARGUMENT, "%s: the path is longer than %zu bytes", found, sizeof out->path - 1);
+    strncpy(out->path, out->status == SHERD_OK ? found : sherd_last_error(), sizeof out->path - 1);
+    shd_free(found);
+}
+
+static sherd_status choose_together(sherd_session *session, const char *dir, choice *out) {
+    choice *all = shd_alloc((size_t)session->options.world_size + 1, sizeof *all);
+    if (!all) return shd_session_die(session, shd_fail(SHERD_MEMORY, "no memory to choose a checkpoint"));
+    choice *mine = &all[session->options.world_size];
+    if (session->options.rank == 0) choose(dir, mine);
+    sherd_status status = shd_comm_announce(session->comm, SHD_COLLECTIVE_EXCHANGE, -1, 0);
+    if (status == SHERD_OK) status = shd_comm_exchange(session->comm, mine, sizeof *mine, all);
+    if (status == SHERD_OK) *out = all[0];
+    shd_free(all);
+    if (status != SHERD_OK) return shd_session_die(session, status);
+    return out->status == SHERD_OK ? SHERD_OK : shd_fail(out->status, "%s", out->path);
+}
+
+static sherd_status check_fit(const sherd_session *session, const shd_checkpoint *checkpoint) {
+    const shd_checkpoint_manifest *saved = shd_checkpoint_content(checkpoint);
+    const char *path = shd_checkpoint_path(checkpoint);
+    if (strcmp(saved->optimizer, optimizer_name(session)) != 0)
+        return shd_fail(SHERD_DATA, "%s: saved with optimizer.name: %s, but this job has %s", path, saved->optimizer,
+                        optimizer_name(session));
+    if (saved->world_size != session->options.world_size || saved->stage != session->options.stage)
+        return shd_fail(SHERD_DATA,
+                        "%s: saved by %d ranks at stage %d, but this job has %d ranks at stage %d; "
+                        "resume on the same layout",
+                        path, saved->world_size, saved->stage, session->options.world_size, session->options.stage);
+    if (saved->plan_hash != shd_plan_hash(session->plan))
+        return shd_fail(
+            SHERD_DATA,
+            "%s: saved under another plan: the model, shard.gather or shard.prefetch differ from this job's", path);
+    return SHERD_OK;
+}
+
+static sherd_status read_shards(sherd_session *session, const shd_checkpoint *checkpoint, int32_t rank) {
+    slice_list list;
+    SHD_TRY(list_slices(session, rank, &list));
+    sherd_status status = shd_checkpoint_read_rank(checkpoint, rank, list.slices, list.count);
+    shd_free(list.slices);
+    return status;
+}
+
+static sherd_status read_checkpoint(sherd_session *session, const char *path, char **note) {
+    shd_checkpoint *checkpoint;
+    SHD_TRY(shd_checkpoint_open(path, &checkpoint));
+    const shd_checkpoint_manifest *saved = shd_checkpoint_content(checkpoint);
+    sherd_status status = check_fit(session, checkpoint);
+    /* At stage 0 every rank holds everything, so it reads every rank's part. */
+    bool all = session->options.stage == 0;
+    for (int32_t r = 0; r < session->options.world_size && status == SHERD_OK; r++)
+        if (all || r == session->options.rank) status = read_shards(session, checkpoint, r);
+    if (status == SHERD_OK && note) {
+        char *copy = shd_strdup(saved->note ? saved->note : "{}");
+        if (copy)
+            *note = copy;
+        else
+            status = shd_fail(SHERD_MEMORY, "no memory for the checkpoint's note");
+    }
+    if (status == SHERD_OK) session->step_count = saved->step;
+    shd_checkpoint_close(checkpoint);
+    return status;
+}
+
+sherd_status sherd_session_load(sherd_session *session, const char *dir, char **note) {
+    if (!session || !dir) return shd_fail(SHERD_ARGUMENT, "sherd_session_load needs a session and a folder");
+    if (session->phase != SHD_PHASE_EMPTY)
+        SHD_TRY(shd_session_expect(session, SHD_PHASE_BOUNDARY, "sherd_session_load"));
+    choice chosen;
+    SHD_TRY(choose_together(session, dir, &chosen));
+    char *loaded = NULL;
+    sherd_status status = shd_session_agree(session, read_checkpoint(session, chosen.path, &loaded));
+    if (status != SHERD_OK) {
+        /* Parameters may be half overwritten: the session must not go on with them. */
+        shd_free(loaded);
+        return shd_session_die_together(session, status);
+    }
+    if (note)
+        *note = loaded;
+    else
+        shd_free(loaded);
+    shd_log(SHERD_LOG_INFO, "loaded %s", chosen.path);
+    return shd_session_begin_life(session);
+}
+
+void sherd_note_free(char *note) { shd_free(note); }

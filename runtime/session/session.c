@@ -1,0 +1,275 @@
+/* A session's life: plan, compile, verify, meet, allocate; fill; destroy. */
+#include "runtime/base/log.h"
+#include "runtime/base/memory.h"
+#include "runtime/base/status.h"
+#include "runtime/schedule/verify.h"
+#include "runtime/session/internal.h"
+#include "runtime/session/setup.h"
+
+#include <string.h>
+
+/* --- planning: every rank plans for all ranks, so that the verifier sees the whole host -------------------------------------------------- */
+
+typedef struct host_programs {
+    int32_t rank_count;
+    shd_plan **plans;
+    shd_program **programs;
+} host_programs;
+
+static void host_programs_fini(host_programs *host) {
+    for (int32_t r = 0; r < host->rank_count; r++) {
+        if (host->programs) shd_program_destroy(host->programs[r]);
+        if (host->plans) shd_plan_destroy(host->plans[r]);
+    }
+    shd_free(host->programs);
+    shd_free(host->plans);
+}
+
+static sherd_status host_programs_init(host_programs *host, const sherd_options *options, const sherd_model *model) {
+    *host = (host_programs){.rank_count = options->world_size};
+    host->plans = shd_alloc((size_t)host->rank_count, sizeof(shd_plan *));
+    host->programs = shd_alloc((size_t)host->rank_count, sizeof(shd_program *));
+    if (!host->plans || !host->programs) return shd_fail(SHERD_MEMORY, "no memory for the plans of all ranks");
+    for (int32_t r = 0; r < host->rank_count; r++) {
+        shd_policy policy;
+        shd_options_policy(options, r, &policy);
+        SHD_TRY(shd_plan_create(model, &policy, &host->plans[r]));
+    }
+    return SHERD_OK;
+}
+
+static int32_t micro_steps_of(const sherd_options *options, shd_program_kind kind) {
+    return kind == SHD_PROGRAM_EVALUATE ? options->eval_micro_steps : options->micro_steps;
+}
+
+/* Compiles `kind` for all ranks, verifies them together, and keeps this rank's. */
+static sherd_status compile_kind(sherd_session *session, host_programs *host, shd_program_kind kind) {
+    int32_t micro_steps = micro_steps_of(&session->options, kind);
+    if (micro_steps == 0) return SHERD_OK;
+    for (int32_t r = 0; r < host->rank_count; r++)
+        SHD_TRY(shd_program_compile(host->plans[r], kind, micro_steps, session->options.clip > 0, &host->programs[r]));
+    int64_t peak_bytes;
+    SHD_TRY(shd_program_verify((const shd_plan *const *)host->plans, (const shd_program *const *)host->programs,
+                               host->rank_count, &peak_bytes));
+    if (kind == SHD_PROGRAM_TRAIN) session->verified_peak_bytes = peak_bytes;
+    for (int32_t r = 0; r < host->rank_count; r++) {
+        if (r == session->options.rank)
+            session->programs[kind] = host->programs[r];
+        else
+            shd_program_destroy(host->programs[r]);
+        host->programs[r] = NULL;
+    }
+    return SHERD_OK;
+}
+
+static sherd_status plan_all(sherd_session *session, const sherd_model *model) {
+    host_programs host;
+    sherd_status status = host_programs_init(&host, &session->options, model);
+    for (int32_t kind = 0; kind < SHD_PROGRAM_KINDS && status == SHERD_OK; kind++)
+        status = compile_kind(session, &host, (shd_program_kind)kind);
+    if (status == SHERD_OK) {
+        session->plan = host.plans[session->options.rank];
+        host.plans[session->options.rank] = NULL;
+    }
+    host_programs_fini(&host);
+    return status;
+}
+
+/* Equal on all ranks, or they would compute different things. */
+static uint64_t fingerprint(const sherd_session *session) {
+    uint64_t hash = shd_plan_hash(session->plan);
+    for (int32_t kind = 0; kind < SHD_PROGRAM_KINDS; kind++)
+        if (session->programs[kind]) hash = hash * 0x9E3779B97F4A7C15u + shd_program_hash(session->programs[kind]);
+    return hash;
+}
+
+/* --- life ------------------------------------------------------------------------------------------------------------------------------------- */
+
+static sherd_status meet(sherd_session *session) {
+    const sherd_options *options = &session->options;
+    const shd_comm_config config = {
+        .rank = options->rank,
+        .world_size = options->world_size,
+        .rendezvous = options->rendezvous,
+        .fingerprint = fingerprint(session),
+        .exported_bytes = session->plan->arena_bytes[SHD_PLACE_EXPORTED],
+        .host_bytes = session->plan->arena_bytes[SHD_PLACE_HOST],
+        .unit_count = session->plan->unit_count,
+        .timeout_s = options->timeout_s,
+        .start_timeout_s = options->start_timeout_s,
+        .pool = session->pool,
+    };
+    return shd_comm_create(&config, &session->comm);
+}
+
+static sherd_status start_engine(sherd_session *session) {
+    shd_engine_config config = {
+        .plan = session->plan,
+        .comm = session->comm,
+        .pool = session->pool,
+        .optimizer = session->options.optimizer,
+        .clip = session->options.clip,
+    };
+    for (int32_t kind = 0; kind < SHD_PROGRAM_KINDS; kind++) config.programs[kind] = session->programs[kind];
+    return shd_engine_create(&config, &session->engine);
+}
+
+static sherd_status init(sherd_session *session, const sherd_model *model) {
+    SHD_TRY(plan_all(session, model));
+    SHD_TRY(shd_pool_create(session->options.threads, &session->pool));
+    SHD_TRY(meet(session));
+    sherd_status status = start_engine(session);
+    return shd_session_agree(session, status);
+}
+
+sherd_status sherd_session_create(const sherd_options *options, const sherd_model *model, sherd_session **out) {
+    if (!options || !model || !out)
+        return shd_fail(SHERD_ARGUMENT, "sherd_session_create needs options, a model and a place for the session");
+    if (model->size != sizeof *model)
+        return shd_fail(SHERD_ARGUMENT, "sherd_model.size is %zu; set it to sizeof(sherd_model)", model->size);
+    SHD_TRY(shd_options_check(options));
+    if (options->rank < 0 || options->rank >= options->world_size)
+        return shd_fail(SHERD_CONFIG, "rank is %d; with world_size %d it must be 0 to %d", options->rank,
+                        options->world_size, options->world_size - 1);
+    sherd_session *session = shd_alloc(1, sizeof *session);
+    if (!session) return shd_fail(SHERD_MEMORY, "no memory for a session");
+    session->options = *options;
+    sherd_status status = init(session, model);
+    session->options.rendezvous = NULL;
+    if (status == SHERD_OK) {
+        shd_log(SHERD_LOG_DEBUG, "rank %d of %d: stage %d, %lld bytes planned", options->rank, options->world_size,
+                options->stage, (long long)session->plan->allocated_bytes);
+        *out = session;
+    } else {
+        sherd_session_destroy(session);
+    }
+    return status;
+}
+
+void sherd_session_destroy(sherd_session *session) {
+    if (!session) return;
+    shd_engine_destroy(session->engine);
+    shd_comm_destroy(session->comm);
+    shd_pool_destroy(session->pool);
+    for (int32_t kind = 0; kind < SHD_PROGRAM_KINDS; kind++) shd_program_destroy(session->programs[kind]);
+    shd_plan_destroy(session->plan);
+    shd_free(session);
+}
+
+shd_pool *shd_session_pool(sherd_session *session) { return session->pool; }
+const shd_plan *shd_session_plan(const sherd_session *session) { return session->plan; }
+int64_t sherd_session_step_count(const sherd_session *session) { return session->step_count; }
+
+void sherd_session_traffic(const sherd_session *session, sherd_traffic *out) {
+    shd_comm_stats stats;
+    shd_comm_get_stats(session->comm, &stats);
+    *out = (sherd_traffic){
+        .gather_count = stats.calls[SHD_COLLECTIVE_GATHER],
+        .gather_gradient_count = stats.calls[SHD_COLLECTIVE_GATHER_GRADIENT],
+        .reduce_count = stats.calls[SHD_COLLECTIVE_REDUCE],
+        .exchange_count = stats.calls[SHD_COLLECTIVE_EXCHANGE],
+    };
+    for (int32_t c = 0; c < SHD_COLLECTIVES; c++) {
+        out->logical_bytes += stats.logical_bytes[c];
+        out->moved_bytes += stats.moved_bytes[c];
+    }
+}
+
+/* --- failing together ------------------------------------------------------------------------------------------------------------------------- */
+
+static const char *phase_text(shd_phase phase) {
+    switch (phase) {
+    case SHD_PHASE_EMPTY: return "its parameters are not set yet (sherd_session_fill or sherd_session_load)";
+    case SHD_PHASE_BOUNDARY: return "it is between steps";
+    case SHD_PHASE_STEP: return "a step is open";
+    case SHD_PHASE_EVALUATION: return "an evaluation is open";
+    case SHD_PHASE_DEAD: return "an earlier failure has ended it";
+    }
+    return "";
+}
+
+sherd_status shd_session_expect(const sherd_session *session, shd_phase phase, const char *call) {
+    if (!session) return shd_fail(SHERD_ARGUMENT, "%s: the session is NULL", call);
+    if (session->phase != phase)
+        return shd_fail(SHERD_STATE, "%s: the session cannot do this now: %s", call, phase_text(session->phase));
+    return SHERD_OK;
+}
+
+sherd_status shd_session_die(sherd_session *session, sherd_status status) {
+    session->phase = SHD_PHASE_DEAD;
+    shd_comm_fail(session->comm, status, sherd_last_error());
+    return status;
+}
+
+sherd_status shd_session_die_together(sherd_session *session, sherd_status status) {
+    /* Telling peers could overtake what they are about to find themselves, and hide its cause. */
+    if (sherd_status_is_fatal(status)) return shd_session_die(session, status);
+    session->phase = SHD_PHASE_DEAD;
+    return status;
+}
+
+typedef struct ballot {
+    sherd_status status;
+    char cause[1000];
+} ballot;
+
+sherd_status shd_session_agree(sherd_session *session, sherd_status mine) {
+    int32_t ranks = session->options.world_size;
+    ballot *all = shd_alloc((size_t)ranks + 1, sizeof *all);
+    if (!all) return shd_session_die(session, shd_fail(SHERD_MEMORY, "no memory for an agreement"));
+    ballot *own = &all[ranks];
+    own->status = mine;
+    strncpy(own->cause, sherd_last_error(), sizeof own->cause - 1);
+    sherd_status status = shd_comm_announce(session->comm, SHD_COLLECTIVE_EXCHANGE, -1, 0);
+    if (status == SHERD_OK) status = shd_comm_exchange(session->comm, own, sizeof *own, all);
+    for (int32_t r = 0; r < ranks && status == SHERD_OK; r++) {
+        if (all[r].status == SHERD_OK) continue;
+        status = r == session->options.rank ? shd_fail(all[r].status, "%s", all[r].cause)
+                                            : shd_fail(all[r].status, "rank %d: %s", r, all[r].cause);
+    }
+    shd_free(all);
+    return status;
+}
+
+/* --- parameters -------------------------------------------------------------------------------------------------------------------------------- */
+
+sherd_status shd_session_begin_life(sherd_session *session) {
+    shd_engine_begin(session->engine, SHD_PROGRAM_PROLOGUE, session->step_count, 0);
+    const shd_instruction *due;
+    sherd_status status = shd_engine_advance(session->engine, &due);
+    if (status != SHERD_OK) return shd_session_die(session, status);
+    session->phase = SHD_PHASE_BOUNDARY;
+    return SHERD_OK;
+}
+
+typedef struct filler {
+    sherd_fill_fn fill;
+    void *user;
+} filler;
+
+static sherd_status fill_slice(void *user, const shd_slice *slice) {
+    const filler *with = user;
+    return with->fill(with->user, slice->tensor, slice->first, slice->count, slice->values);
+}
+
+static sherd_status clear_slice(void *user, const shd_slice *slice) {
+    (void)user;
+    memset(slice->values, 0, (size_t)slice->count * sizeof *slice->values);
+    return SHERD_OK;
+}
+
+sherd_status sherd_session_fill(sherd_session *session, sherd_fill_fn fill, void *user) {
+    if (!session || !fill) return shd_fail(SHERD_ARGUMENT, "sherd_session_fill needs a session and a function");
+    if (session->phase != SHD_PHASE_EMPTY)
+        SHD_TRY(shd_session_expect(session, SHD_PHASE_BOUNDARY, "sherd_session_fill"));
+    /* Peers may still be reading what the last step left. */
+    SHD_TRY(shd_session_agree(session, SHERD_OK));
+    filler with = {.fill = fill, .user = user};
+    sherd_status status = shd_engine_visit(session->engine, -1, -1, fill_slice, &with);
+    for (int32_t s = 0; s < session->plan->policy.state_count && status == SHERD_OK; s++)
+        status = shd_engine_visit(session->engine, s, -1, clear_slice, NULL);
+    status = shd_session_agree(session, status);
+    if (status != SHERD_OK) return shd_session_die_together(session, status);
+    session->step_count = 0;
+    return shd_session_begin_life(session);
+}

@@ -1,0 +1,49 @@
+#include "runtime/session/setup.h"
+
+#include "optim/optimizer.h"
+#include "runtime/base/status.h"
+#include "runtime/comm/comm.h"
+
+#include <math.h>
+
+/* A gradient's memory is reused three events after its last write: that hides nearly all waiting for slower peers. */
+enum { GRADIENT_SLOTS_SHARED_HOST = 3, GRADIENT_SLOTS_ALONE = 1 };
+
+static sherd_status check_range(const char *key, int64_t value, int64_t low, int64_t high) {
+    if (value >= low && value <= high) return SHERD_OK;
+    return shd_fail(SHERD_CONFIG, "%s is %lld; it must be %lld to %lld", key, (long long)value, (long long)low,
+                    (long long)high);
+}
+
+sherd_status shd_options_check(const sherd_options *options) {
+    if (options->size != sizeof *options)
+        return shd_fail(SHERD_ARGUMENT, "sherd_options.size is %zu; start from SHERD_OPTIONS_INIT", options->size);
+    SHD_TRY(check_range("world_size", options->world_size, 1, SHD_COMM_MAX_RANKS));
+    SHD_TRY(check_range("shard.stage", options->stage, 0, 3));
+    SHD_TRY(check_range("shard.prefetch", options->prefetch, 0, 64));
+    SHD_TRY(check_range("micro_steps", options->micro_steps, 1, 1 << 20));
+    SHD_TRY(check_range("eval_micro_steps", options->eval_micro_steps, 0, 1 << 20));
+    SHD_TRY(check_range("run.threads", options->threads, 1, 1024));
+    SHD_TRY(check_range("shard.gather", options->gather, SHERD_GATHER_AUTO, SHERD_GATHER_COPY));
+    if (options->gather == SHERD_GATHER_SHARED && options->stage == 0)
+        return shd_fail(SHERD_CONFIG, "shard.gather is shared, but stage 0 keeps a private copy on every rank; "
+                                      "use shard.gather: copy (or auto), or shard.stage 1 to 3");
+    if (!(options->clip >= 0) || isinf(options->clip))
+        return shd_fail(SHERD_CONFIG, "train.clip is %g; it must be 0 (none) or a positive number", options->clip);
+    if (!(options->timeout_s > 0) || !(options->start_timeout_s > 0))
+        return shd_fail(SHERD_CONFIG, "run.timeout_s and run.start_timeout_s must be positive numbers of seconds");
+    return shd_optimizer_check(&options->optimizer);
+}
+
+void shd_options_policy(const sherd_options *options, int32_t rank, shd_policy *out) {
+    bool together = options->world_size > 1 && options->stage > 0;
+    *out = (shd_policy){
+        .rank = rank,
+        .world_size = options->world_size,
+        .stage = options->stage,
+        .gather_shared = together && options->gather != SHERD_GATHER_COPY,
+        .prefetch = options->prefetch,
+        .state_count = shd_optimizer_state_count(&options->optimizer),
+        .gradient_slots = options->world_size > 1 ? GRADIENT_SLOTS_SHARED_HOST : GRADIENT_SLOTS_ALONE,
+    };
+}

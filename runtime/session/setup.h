@@ -1,0 +1,24 @@
+/* From options to a plan: shared by sessions and by everything that only wants to look (`sherd plan`, `--dry-run`). */
+#ifndef SHD_SESSION_SETUP_H
+#define SHD_SESSION_SETUP_H
+
+#include "runtime/device/pool.h"
+#include "runtime/schedule/program.h"
+#include "shard/plan.h"
+
+#include <sherd/model.h>
+#include <sherd/options.h>
+#include <sherd/session.h>
+
+/* Checks every option but rank and rendezvous. Fails: CONFIG, naming the key as a job file does. */
+sherd_status shd_options_check(const sherd_options *options);
+
+/* The policy that `options` ask for, on rank `rank`. AUTO is resolved here. */
+void shd_options_policy(const sherd_options *options, int32_t rank, shd_policy *out);
+
+/* The pool of a session, for model code that runs inside its brackets. Borrowed. */
+shd_pool *shd_session_pool(sherd_session *session);
+/* Its plan. Borrowed. */
+const shd_plan *shd_session_plan(const sherd_session *session);
+
+#endif

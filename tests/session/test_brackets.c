@@ -1,0 +1,250 @@
+/* Training through brackets, against a brute-force trainer, bit for bit. */
+#include "runtime/base/memory.h"
+#include "support/ranks.h"
+#include "support/toy.h"
+
+#include <criterion/criterion.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { BATCH = 24, STEPS = 3 };
+
+static int train(void *user, const sherd_options *options) {
+    (void)user;
+    sherd_session *session;
+    toy_oracle oracle;
+    toy_oracle_init(&oracle);
+    EXPECT(sherd_session_create(options, toy_model(), &session) == SHERD_OK);
+    EXPECT(sherd_session_fill(session, toy_fill, NULL) == SHERD_OK);
+    int64_t calls = 0;
+    for (int step = 0; step < STEPS; step++) {
+        sherd_step_result result;
+        int line = toy_step(session, &oracle, options, &result);
+        if (line) return line;
+        /* Steps after the first allocate nothing. */
+        if (step == 1) calls = shd_memory_calls();
+        if (step == 2) EXPECT(shd_memory_calls() == calls);
+        toy_oracle_step(&oracle, BATCH, 0.125f);
+        double square_sum = 0;
+        for (int32_t t = 0; t < TOY_TENSORS; t++)
+            for (int64_t i = 0; i < toy_count(t); i++)
+                square_sum += (double)oracle.gradients[t][i] * oracle.gradients[t][i];
+        EXPECT(fabs(result.grad_norm - sqrt(square_sum)) <= 1e-12 * sqrt(square_sum));
+        EXPECT(result.loss == (step * BATCH * BATCH + BATCH * (BATCH - 1) / 2) / (double)BATCH);
+        EXPECT(result.target_count == BATCH && result.step == step && result.lr == 0.125);
+    }
+    EXPECT(sherd_session_step_count(session) == STEPS);
+    sherd_session_destroy(session);
+    toy_oracle_fini(&oracle);
+    return 0;
+}
+
+static sherd_options toy_options(int ranks, int stage, sherd_gather gather) {
+    sherd_options options = SHERD_OPTIONS_INIT;
+    options.stage = stage;
+    options.gather = gather;
+    options.micro_steps = BATCH / ranks;
+    options.optimizer.kind = SHERD_SGD;
+    options.optimizer.lr = 0.125;
+    options.timeout_s = options.start_timeout_s = 30;
+    return options;
+}
+
+static void train_everywhere(int ranks) {
+    for (int stage = 0; stage <= 3; stage++)
+        for (int gather = SHERD_GATHER_SHARED; gather <= SHERD_GATHER_COPY; gather++)
+            for (int prefetch = 0; prefetch <= 2; prefetch += stage == 3 ? 1 : 3) {
+                if (stage == 0 && gather == SHERD_GATHER_SHARED) continue;
+                sherd_options options = toy_options(ranks, stage, (sherd_gather)gather);
+                options.prefetch = prefetch;
+                int line = run_ranks(ranks, &options, train, NULL);
+                cr_assert_eq(line, 0, "%d ranks, stage %d, gather %d, prefetch %d: line %d", ranks, stage, gather,
+                             prefetch, line);
+            }
+}
+
+Test(brackets, one_rank_trains_as_brute_force_does, .timeout = 60) { train_everywhere(1); }
+Test(brackets, two_ranks_train_as_brute_force_does, .timeout = 60) { train_everywhere(2); }
+Test(brackets, three_ranks_train_as_brute_force_does, .timeout = 60) { train_everywhere(3); }
+Test(brackets, four_ranks_train_as_brute_force_does, .timeout = 120) { train_everywhere(4); }
+Test(brackets, eight_ranks_train_as_brute_force_does, .timeout = 240) { train_everywhere(8); }
+
+/* With a bound that bites, the update is the oracle's times the clip scale; here only that it bites, alike on all ranks and stages. */
+static int train_clipped(void *user, const sherd_options *options) {
+    float *first_element = user;
+    sherd_session *session;
+    toy_oracle oracle;
+    toy_oracle_init(&oracle);
+    EXPECT(sherd_session_create(options, toy_model(), &session) == SHERD_OK);
+    EXPECT(sherd_session_fill(session, toy_fill, NULL) == SHERD_OK);
+    sherd_step_result result;
+    int line = toy_step(session, &oracle, options, &result);
+    if (line) return line;
+    toy_oracle after = oracle;
+    toy_oracle_step(&after, BATCH, 0.125f);
+    float scale = (float)(0.5 / (result.grad_norm + 1e-6));
+    toy_oracle clipped;
+    toy_oracle_init(&clipped);
+    for (int32_t t = 0; t < TOY_TENSORS; t++)
+        for (int64_t i = 0; i < toy_count(t); i++) clipped.parameters[t][i] -= 0.125f * (after.gradients[t][i] * scale);
+    clipped.sample = after.sample;
+    EXPECT(result.grad_norm > 0.5);
+    line = toy_step(session, &clipped, options, &result);
+    if (options->rank == 0) *first_element = clipped.parameters[0][0];
+    sherd_session_destroy(session);
+    toy_oracle_fini(&clipped);
+    toy_oracle_fini(&oracle);
+    return line;
+}
+
+Test(brackets, clipping_scales_every_gradient_by_the_bound_over_the_norm, .timeout = 60) {
+    for (int ranks = 1; ranks <= 4; ranks += ranks)
+        for (int stage = 0; stage <= 3; stage++) {
+            sherd_options options = toy_options(ranks, stage, SHERD_GATHER_AUTO);
+            options.clip = 0.5;
+            float first_element;
+            int line = run_ranks(ranks, &options, train_clipped, &first_element);
+            cr_assert_eq(line, 0, "%d ranks, stage %d: line %d", ranks, stage, line);
+        }
+}
+
+/* --- misuse ----------------------------------------------------------------------------------------------------------------------------------- */
+
+Test(brackets, out_of_order_is_refused_with_what_is_due_and_changes_nothing, .timeout = 20) {
+    sherd_options options = toy_options(1, 3, SHERD_GATHER_AUTO);
+    options.micro_steps = 1;
+    sherd_session *session;
+    sherd_view view;
+    cr_assert_eq(sherd_session_create(&options, toy_model(), &session), SHERD_OK);
+    cr_assert_eq(sherd_step_begin(session, 1), SHERD_STATE);
+    cr_assert(strstr(sherd_last_error(), "not set yet"), "%s", sherd_last_error());
+    cr_assert_eq(sherd_session_fill(session, toy_fill, NULL), SHERD_OK);
+    cr_assert_eq(sherd_forward_begin(session, 0, &view), SHERD_STATE);
+    cr_assert_eq(sherd_step_begin(session, 1), SHERD_OK);
+    cr_assert_eq(sherd_step_begin(session, 1), SHERD_STATE);
+    cr_assert_eq(sherd_forward_begin(session, 1, &view), SHERD_STATE);
+    cr_assert(strstr(sherd_last_error(), "forward of unit 0 (embedding) is due"), "%s", sherd_last_error());
+    cr_assert_eq(sherd_forward_end(session, 0), SHERD_STATE);
+    cr_assert_eq(sherd_step(session, NULL), SHERD_STATE);
+    cr_assert(strstr(sherd_last_error(), "forward of unit 0 (embedding) is still due"), "%s", sherd_last_error());
+    for (int32_t u = 0; u < TOY_UNITS; u++) {
+        cr_assert_eq(sherd_forward_begin(session, u, &view), SHERD_OK);
+        cr_assert_eq(sherd_forward_begin(session, u, &view), SHERD_STATE);
+        cr_assert_eq(sherd_backward_end(session, u), SHERD_STATE);
+        cr_assert_eq(sherd_forward_end(session, u), SHERD_OK);
+    }
+    for (int32_t u = TOY_UNITS; u-- > 0;) {
+        cr_assert_eq(sherd_backward_begin(session, u, &view), SHERD_OK);
+        for (int32_t t = 0; t < TOY_TENSORS; t++)
+            if (view.gradients[t]) memset(view.gradients[t], 0, (size_t)toy_count(t) * sizeof(float));
+        cr_assert_eq(sherd_backward_end(session, u), SHERD_OK);
+    }
+    cr_assert_eq(sherd_backward_begin(session, 0, &view), SHERD_STATE);
+    cr_assert_eq(sherd_evaluate_begin(session), SHERD_STATE);
+    cr_assert_eq(sherd_step(session, NULL), SHERD_OK);
+    cr_assert_eq(sherd_evaluate_begin(session), SHERD_STATE);
+    cr_assert(strstr(sherd_last_error(), "eval_micro_steps 0"), "%s", sherd_last_error());
+    sherd_session_destroy(session);
+}
+
+Test(brackets, options_out_of_range_are_refused_by_key) {
+    static const struct {
+        const char *key;
+        size_t offset;
+        int32_t value;
+    } cases[] = {{"shard.stage", offsetof(sherd_options, stage), 4},
+                 {"shard.stage", offsetof(sherd_options, stage), -1},
+                 {"world_size", offsetof(sherd_options, world_size), 0},
+                 {"world_size", offsetof(sherd_options, world_size), 100000},
+                 {"rank", offsetof(sherd_options, rank), 1},
+                 {"shard.prefetch", offsetof(sherd_options, prefetch), -1},
+                 {"micro_steps", offsetof(sherd_options, micro_steps), 0},
+                 {"eval_micro_steps", offsetof(sherd_options, eval_micro_steps), -1},
+                 {"run.threads", offsetof(sherd_options, threads), 0}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        sherd_options options = SHERD_OPTIONS_INIT;
+        memcpy((char *)&options + cases[i].offset, &cases[i].value, sizeof cases[i].value);
+        sherd_session *session = NULL;
+        cr_assert_eq(sherd_session_create(&options, toy_model(), &session), SHERD_CONFIG);
+        cr_assert(strstr(sherd_last_error(), cases[i].key), "%s", sherd_last_error());
+        cr_assert_null(session);
+    }
+}
+
+/* --- a rank that fails ------------------------------------------------------------------------------------------------------------------------ */
+
+static sherd_status pass(void *user, const sherd_view *view) {
+    (void)user;
+    for (int32_t t = 0; t < TOY_TENSORS; t++)
+        if (view->gradients[t]) memset(view->gradients[t], 0, (size_t)toy_count(t) * sizeof(float));
+    return SHERD_OK;
+}
+
+static sherd_status fail_at_middle(void *user, const sherd_view *view) {
+    const int *failing = user;
+    return *failing && view->unit == 1 ? SHERD_DATA : pass(user, view);
+}
+
+static int one_rank_fails(void *user, const sherd_options *options) {
+    const int *culprit = user;
+    sherd_session *session;
+    EXPECT(sherd_session_create(options, toy_model(), &session) == SHERD_OK);
+    EXPECT(sherd_session_fill(session, toy_fill, NULL) == SHERD_OK);
+    int failing = options->rank == *culprit;
+    sherd_callbacks callbacks = {
+        .size = sizeof callbacks, .forward = pass, .backward = fail_at_middle, .user = &failing};
+    sherd_status status = sherd_run_step(session, 1, &callbacks, NULL);
+    EXPECT(status == (failing ? SHERD_DATA : SHERD_PEER));
+    char name[32];
+    snprintf(name, sizeof name, "rank %d", *culprit);
+    EXPECT(failing || strstr(sherd_last_error(), name));
+    EXPECT(sherd_step_begin(session, 1) == SHERD_STATE);
+    sherd_session_destroy(session);
+    return 0;
+}
+
+Test(brackets, a_callback_that_fails_on_one_rank_ends_the_step_on_all, .timeout = 60) {
+    for (int culprit = 0; culprit < 3; culprit++)
+        for (int stage = 0; stage <= 3; stage++) {
+            sherd_options options = toy_options(3, stage, SHERD_GATHER_AUTO);
+            options.clip = 1;
+            int line = run_ranks(3, &options, one_rank_fails, &culprit);
+            cr_assert_eq(line, 0, "culprit %d, stage %d: line %d", culprit, stage, line);
+        }
+}
+
+static int nan_on_one_rank(void *user, const sherd_options *options) {
+    (void)user;
+    sherd_session *session;
+    EXPECT(sherd_session_create(options, toy_model(), &session) == SHERD_OK);
+    EXPECT(sherd_session_fill(session, toy_fill, NULL) == SHERD_OK);
+    sherd_callbacks callbacks = {.size = sizeof callbacks, .forward = pass, .backward = pass};
+    EXPECT(sherd_run_step(session, 1, &callbacks, NULL) == SHERD_OK);
+    double loss = options->rank == 1 ? NAN : 1;
+    EXPECT(sherd_step_begin(session, 1) == SHERD_OK);
+    EXPECT(sherd_add_loss(session, &loss, 1) == SHERD_OK);
+    sherd_view view;
+    for (int32_t k = 0; k < options->micro_steps; k++) {
+        for (int32_t u = 0; u < TOY_UNITS; u++) {
+            EXPECT(sherd_forward_begin(session, u, &view) == SHERD_OK);
+            EXPECT(sherd_forward_end(session, u) == SHERD_OK);
+        }
+        for (int32_t u = TOY_UNITS; u-- > 0;) {
+            EXPECT(sherd_backward_begin(session, u, &view) == SHERD_OK);
+            pass(NULL, &view);
+            EXPECT(sherd_backward_end(session, u) == SHERD_OK);
+        }
+    }
+    EXPECT(sherd_step(session, NULL) == SHERD_NUMERIC);
+    EXPECT(strstr(sherd_last_error(), "step 1"));
+    sherd_session_destroy(session);
+    return 0;
+}
+
+Test(brackets, a_loss_that_is_not_finite_is_an_error_on_every_rank, .timeout = 30) {
+    sherd_options options = toy_options(2, 3, SHERD_GATHER_AUTO);
+    options.micro_steps = 2;
+    int line = run_ranks(2, &options, nan_on_one_rank, NULL);
+    cr_assert_eq(line, 0, "line %d", line);
+}

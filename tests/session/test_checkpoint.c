@@ -1,0 +1,185 @@
+/* Saving and loading through sessions: what is continued is what would have been. */
+#include "support/ranks.h"
+#include "support/toy.h"
+
+#include <criterion/criterion.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { BATCH = 12, SAVED_AFTER = 2, STEPS = 4 };
+
+typedef struct story {
+    const char *dir;
+    float table[17 * 33]; /* rank 0's view of the table at the end */
+    double norms[STEPS];
+} story;
+
+static sherd_options toy_options(int ranks, int stage, sherd_gather gather) {
+    sherd_options options = SHERD_OPTIONS_INIT;
+    options.stage = stage;
+    options.gather = gather;
+    options.micro_steps = BATCH / ranks;
+    options.optimizer.kind = SHERD_ADAMW;
+    options.optimizer.lr = 0.01;
+    options.clip = 1;
+    options.timeout_s = options.start_timeout_s = 30;
+    return options;
+}
+
+/* AdamW's parameters are not the oracle's: gradients are made from what the session lends. */
+static sherd_status backward(void *user, const sherd_view *view) {
+    const int64_t *sample = user;
+    for (int32_t t = 0; t < TOY_TENSORS; t++) {
+        float *gradient = view->gradients[t];
+        const float *parameter = view->parameters[t];
+        bool adds = t == TOY_TABLE && view->unit == 0;
+        for (int64_t i = 0; gradient && i < toy_count(t); i++) {
+            float value = ((float)((i * 7 + *sample * 13 + t) % 23 - 11) / 7.0f + parameter[i]) * view->loss_scale;
+            gradient[i] = adds ? gradient[i] + value : value;
+        }
+    }
+    return SHERD_OK;
+}
+
+static int take_steps(sherd_session *session, const sherd_options *options, int64_t last, story *story) {
+    sherd_view view;
+    while (sherd_session_step_count(session) < last) {
+        int64_t step = sherd_session_step_count(session);
+        EXPECT(sherd_step_begin(session, options->micro_steps) == SHERD_OK);
+        for (int32_t k = 0; k < options->micro_steps; k++) {
+            int64_t sample = step * BATCH + (int64_t)k * options->world_size + options->rank;
+            for (int32_t u = 0; u < TOY_UNITS; u++) {
+                EXPECT(sherd_forward_begin(session, u, &view) == SHERD_OK);
+                if (options->rank == 0 && u == 0) memcpy(story->table, view.parameters[TOY_TABLE], sizeof story->table);
+                EXPECT(sherd_forward_end(session, u) == SHERD_OK);
+            }
+            for (int32_t u = TOY_UNITS; u-- > 0;) {
+                EXPECT(sherd_backward_begin(session, u, &view) == SHERD_OK);
+                backward(&sample, &view);
+                EXPECT(sherd_backward_end(session, u) == SHERD_OK);
+            }
+        }
+        sherd_step_result result;
+        EXPECT(sherd_step(session, &result) == SHERD_OK);
+        if (options->rank == 0) story->norms[step] = result.grad_norm;
+    }
+    return 0;
+}
+
+static int train_and_save(void *user, const sherd_options *options) {
+    story *story = user;
+    sherd_session *session;
+    EXPECT(sherd_session_create(options, toy_model(), &session) == SHERD_OK);
+    EXPECT(sherd_session_save(session, story->dir, NULL) == SHERD_STATE);
+    EXPECT(sherd_session_fill(session, toy_fill, NULL) == SHERD_OK);
+    int line = take_steps(session, options, SAVED_AFTER, story);
+    if (line) return line;
+    EXPECT(sherd_session_save(session, story->dir, "{\"position\": 24}") == SHERD_OK);
+    line = take_steps(session, options, STEPS, story);
+    sherd_session_destroy(session);
+    return line;
+}
+
+static int load_and_train(void *user, const sherd_options *options) {
+    story *story = user;
+    sherd_session *session;
+    char *note = NULL;
+    EXPECT(sherd_session_create(options, toy_model(), &session) == SHERD_OK);
+    EXPECT(sherd_session_load(session, story->dir, &note) == SHERD_OK);
+    EXPECT(note && strstr(note, "position") && strstr(note, "24"));
+    sherd_note_free(note);
+    EXPECT(sherd_session_step_count(session) == SAVED_AFTER);
+    int line = take_steps(session, options, STEPS, story);
+    sherd_session_destroy(session);
+    return line;
+}
+
+static int load_fails(void *user, const sherd_options *options) {
+    const char *const *what = user;
+    sherd_session *session;
+    EXPECT(sherd_session_create(options, toy_model(), &session) == SHERD_OK);
+    EXPECT(sherd_session_load(session, what[0], NULL) == SHERD_DATA);
+    EXPECT(strstr(sherd_last_error(), what[1]));
+    sherd_session_destroy(session);
+    return 0;
+}
+
+static void make_folder(char *dir) {
+    strcpy(dir, "/tmp/sherd-session-XXXXXX");
+    cr_assert_not_null(mkdtemp(dir));
+}
+
+static void remove_folder(const char *dir) {
+    char command[200];
+    snprintf(command, sizeof command, "rm -rf %s", dir);
+    cr_assert_eq(system(command), 0);
+}
+
+Test(checkpoint, a_loaded_session_goes_on_with_the_same_bits, .timeout = 120) {
+    for (int ranks = 1; ranks <= 4; ranks++)
+        for (int stage = 0; stage <= 3; stage++)
+            for (int gather = SHERD_GATHER_AUTO; gather <= SHERD_GATHER_COPY; gather += 2) {
+                char dir[40];
+                make_folder(dir);
+                story whole = {.dir = dir}, resumed = {.dir = dir};
+                sherd_options options = toy_options(ranks, stage, (sherd_gather)gather);
+                int line = run_ranks(ranks, &options, train_and_save, &whole);
+                cr_assert_eq(line, 0, "%d ranks, stage %d, gather %d: line %d", ranks, stage, gather, line);
+                line = run_ranks(ranks, &options, load_and_train, &resumed);
+                cr_assert_eq(line, 0, "%d ranks, stage %d, gather %d: line %d", ranks, stage, gather, line);
+                for (int step = SAVED_AFTER; step < STEPS; step++) cr_assert(whole.norms[step] == resumed.norms[step]);
+                cr_assert_eq(memcmp(whole.table, resumed.table, sizeof whole.table), 0);
+                remove_folder(dir);
+            }
+}
+
+Test(checkpoint, another_layout_is_refused_on_every_rank_with_both_named, .timeout = 60) {
+    char dir[40];
+    make_folder(dir);
+    story whole = {.dir = dir};
+    sherd_options options = toy_options(2, 3, SHERD_GATHER_AUTO);
+    cr_assert_eq(run_ranks(2, &options, train_and_save, &whole), 0);
+
+    sherd_options other = toy_options(3, 3, SHERD_GATHER_AUTO);
+    const char *ranks[] = {dir, "saved by 2 ranks at stage 3, but this job has 3 ranks at stage 3"};
+    cr_assert_eq(run_ranks(3, &other, load_fails, ranks), 0);
+    other = toy_options(2, 1, SHERD_GATHER_AUTO);
+    const char *stages[] = {dir, "saved by 2 ranks at stage 3, but this job has 2 ranks at stage 1"};
+    cr_assert_eq(run_ranks(2, &other, load_fails, stages), 0);
+    other = options;
+    other.optimizer.kind = SHERD_LION;
+    const char *optimizers[] = {dir, "adamw"};
+    cr_assert_eq(run_ranks(2, &other, load_fails, optimizers), 0);
+    const char *nothing[] = {"/tmp/sherd-no-such-folder", "no complete checkpoint"};
+    cr_assert_eq(run_ranks(2, &options, load_fails, nothing), 0);
+    remove_folder(dir);
+}
+
+static int save_fails_then_trains(void *user, const sherd_options *options) {
+    story *story = user;
+    sherd_session *session;
+    EXPECT(sherd_session_create(options, toy_model(), &session) == SHERD_OK);
+    EXPECT(sherd_session_fill(session, toy_fill, NULL) == SHERD_OK);
+    int line = take_steps(session, options, 1, story);
+    if (line) return line;
+    EXPECT(sherd_session_save(session, story->dir, NULL) == SHERD_IO);
+    EXPECT(strstr(sherd_last_error(), story->dir));
+    line = take_steps(session, options, 2, story);
+    sherd_session_destroy(session);
+    return line;
+}
+
+Test(checkpoint, a_save_that_fails_is_an_error_on_all_ranks_and_leaves_the_session_alive, .timeout = 60) {
+    char file[40];
+    strcpy(file, "/tmp/sherd-session-file-XXXXXX");
+    int descriptor = mkstemp(file);
+    cr_assert_geq(descriptor, 0);
+    close(descriptor);
+    story story = {.dir = file}; /* a file where a folder is needed */
+    sherd_options options = toy_options(2, 3, SHERD_GATHER_AUTO);
+    int line = run_ranks(2, &options, save_fails_then_trains, &story);
+    cr_assert_eq(line, 0, "line %d", line);
+    unlink(file);
+}

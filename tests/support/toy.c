@@ -1,0 +1,152 @@
+#include "support/toy.h"
+
+#include "support/ranks.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static const sherd_tensor tensors[TOY_TENSORS] = {
+    [TOY_TABLE] = {.name = "table", .dim_count = 2, .shape = {17, 33}},
+    [TOY_OFFSET] = {.name = "offset", .dim_count = 1, .shape = {5}, .frozen = true},
+    [TOY_GAIN] = {.name = "gain", .dim_count = 0},
+    [TOY_NOTHING] = {.name = "nothing", .dim_count = 2, .shape = {0, 3}},
+    [TOY_MATRIX] = {.name = "matrix", .dim_count = 2, .shape = {7, 41}},
+    [TOY_MASK] = {.name = "mask", .dim_count = 1, .shape = {300}, .frozen = true},
+    [TOY_BIAS] = {.name = "bias", .dim_count = 1, .shape = {19}},
+};
+static const int32_t shared_by_head[] = {0};
+static const sherd_unit units[TOY_UNITS] = {
+    {.name = "embedding", .first_tensor = TOY_TABLE, .tensor_count = 2, .activation_bytes = 100},
+    {.name = "middle", .first_tensor = TOY_GAIN, .tensor_count = 3},
+    {.name = "constant", .first_tensor = TOY_MASK, .tensor_count = 1, .activation_bytes = 64},
+    {.name = "head", .first_tensor = TOY_BIAS, .tensor_count = 1, .shares = shared_by_head, .share_count = 1},
+};
+
+const sherd_model *toy_model(void) {
+    static const sherd_model model = {.size = sizeof(sherd_model),
+                                      .units = units,
+                                      .unit_count = TOY_UNITS,
+                                      .tensors = tensors,
+                                      .tensor_count = TOY_TENSORS,
+                                      .scratch_bytes = 1000,
+                                      .logits_bytes = 10};
+    return &model;
+}
+
+int64_t toy_count(int32_t tensor) {
+    int64_t count = 1;
+    for (int32_t d = 0; d < tensors[tensor].dim_count; d++) count *= tensors[tensor].shape[d];
+    return count;
+}
+
+static float start(int32_t tensor, int64_t i) { return (float)((i * 37 + tensor * 11) % 101 - 50) / 64.0f; }
+
+sherd_status toy_fill(void *user, int32_t tensor, int64_t first, int64_t count, float *values) {
+    (void)user;
+    for (int64_t i = 0; i < count; i++) values[i] = start(tensor, first + i);
+    return SHERD_OK;
+}
+
+/* Not dyadic, so that sums round and their order shows. */
+static float gradient_at(int32_t tensor, int64_t i, int64_t sample, int32_t unit, float parameter, float scale) {
+    float wave = (float)((i * 7 + sample * 13 + unit * 5 + tensor) % 23 - 11) / 7.0f;
+    return (wave + parameter / 2) * scale;
+}
+
+void toy_oracle_init(toy_oracle *oracle) {
+    oracle->sample = 0;
+    for (int32_t t = 0; t < TOY_TENSORS; t++) {
+        size_t bytes = (size_t)(toy_count(t) + 1) * sizeof(float);
+        oracle->parameters[t] = calloc(1, bytes);
+        oracle->gradients[t] = calloc(1, bytes);
+        toy_fill(NULL, t, 0, toy_count(t), oracle->parameters[t]);
+    }
+}
+
+void toy_oracle_fini(toy_oracle *oracle) {
+    for (int32_t t = 0; t < TOY_TENSORS; t++) {
+        free(oracle->parameters[t]);
+        free(oracle->gradients[t]);
+    }
+}
+
+static int32_t unit_of(int32_t tensor) {
+    return tensor <= TOY_OFFSET ? 0 : tensor <= TOY_MATRIX ? 1 : tensor == TOY_MASK ? 2 : 3;
+}
+
+static float sample_gradient(const toy_oracle *oracle, int32_t t, int64_t i, int64_t sample, float scale) {
+    float parameter = oracle->parameters[t][i];
+    float own = gradient_at(t, i, sample, unit_of(t), parameter, scale);
+    return t == TOY_TABLE ? gradient_at(t, i, sample, 3, parameter, scale) + own : own;
+}
+
+void toy_oracle_step(toy_oracle *oracle, int64_t batch, float lr) {
+    float scale = 1.0f / (float)batch;
+    for (int32_t t = 0; t < TOY_TENSORS; t++) {
+        if (tensors[t].frozen) continue;
+        for (int64_t i = 0; i < toy_count(t); i++) {
+            float sum = sample_gradient(oracle, t, i, oracle->sample, scale);
+            for (int64_t b = 1; b < batch; b++) sum += sample_gradient(oracle, t, i, oracle->sample + b, scale);
+            oracle->gradients[t][i] = sum;
+        }
+    }
+    for (int32_t t = 0; t < TOY_TENSORS; t++)
+        for (int64_t i = 0; i < toy_count(t) && !tensors[t].frozen; i++)
+            oracle->parameters[t][i] -= lr * oracle->gradients[t][i];
+    oracle->sample += batch;
+}
+
+/* Exactly the unit's tensors are lent (the head's with the table), with the oracle's values. */
+static int check_view(const sherd_view *view, const toy_oracle *before, int32_t unit, bool backward) {
+    for (int32_t t = 0; t < TOY_TENSORS; t++) {
+        bool lent = (unit_of(t) == unit || (unit == 3 && unit_of(t) == 0)) && toy_count(t) > 0;
+        if (toy_count(t) == 0) continue;
+        EXPECT(lent == (view->parameters[t] != NULL));
+        EXPECT((lent && backward && !tensors[t].frozen) == (view->gradients[t] != NULL));
+        if (lent) EXPECT(memcmp(view->parameters[t], before->parameters[t], (size_t)toy_count(t) * sizeof(float)) == 0);
+    }
+    EXPECT(view->scratch && view->logits && view->activations[0] && !view->activations[1]);
+    memset(view->scratch, 0x7F, 1000);
+    memset(view->activations[0], 0x7F, 100);
+    return 0;
+}
+
+static void write_gradients(const sherd_view *view, int64_t sample) {
+    for (int32_t t = 0; t < TOY_TENSORS; t++) {
+        float *gradient = view->gradients[t];
+        if (!gradient) continue;
+        const float *parameter = view->parameters[t];
+        bool adds = t == TOY_TABLE && view->unit == 0;
+        bool writes = unit_of(t) == view->unit || t == TOY_TABLE;
+        for (int64_t i = 0; writes && i < toy_count(t); i++) {
+            float value = gradient_at(t, i, sample, view->unit, parameter[i], view->loss_scale);
+            gradient[i] = adds ? gradient[i] + value : value;
+        }
+    }
+}
+
+int toy_step(sherd_session *session, const toy_oracle *before, const sherd_options *options,
+             sherd_step_result *result) {
+    EXPECT(sherd_step_begin(session, options->micro_steps) == SHERD_OK);
+    for (int32_t k = 0; k < options->micro_steps; k++) {
+        int64_t sample = before->sample + (int64_t)k * options->world_size + options->rank;
+        sherd_view view;
+        for (int32_t u = 0; u < TOY_UNITS; u++) {
+            EXPECT(sherd_forward_begin(session, u, &view) == SHERD_OK);
+            int line = check_view(&view, before, u, false);
+            if (line) return line;
+            EXPECT(sherd_forward_end(session, u) == SHERD_OK);
+        }
+        for (int32_t u = TOY_UNITS; u-- > 0;) {
+            EXPECT(sherd_backward_begin(session, u, &view) == SHERD_OK);
+            int line = check_view(&view, before, u, true);
+            if (line) return line;
+            write_gradients(&view, sample);
+            EXPECT(sherd_backward_end(session, u) == SHERD_OK);
+        }
+        double loss = (double)sample;
+        EXPECT(sherd_add_loss(session, &loss, 1) == SHERD_OK);
+    }
+    EXPECT(sherd_step(session, result) == SHERD_OK);
+    return 0;
+}
