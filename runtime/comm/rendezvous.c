@@ -23,7 +23,7 @@ enum {
     MAX_STRANGERS = 64,                  /* connections that have not said hello */
     MAX_GUESTS = 2 * SHD_COMM_MAX_RANKS, /* and those that have, misfits included */
     HELLO_MS = 5000,                     /* how long a stranger may stay silent */
-    REFUSAL_MS = 2000,                   /* how long a misfit's meeting stays open for the rest to hear of it */
+    REFUSAL_MS = 1000,                   /* how long a misfit's meeting stays open for the rest to hear of it */
     ANSWER_MS = 2000                     /* how long a guest waits for an answer beyond the host's own time-out */
 };
 
@@ -66,7 +66,7 @@ typedef struct host {
     stranger strangers[MAX_STRANGERS];
     int guests[MAX_GUESTS];          /* sockets of those that said hello */
     int32_t guest_ranks[MAX_GUESTS]; /* what they called themselves */
-    bool here[SHD_COMM_MAX_RANKS];   /* ranks that arrived and fit */
+    bool here[SHD_COMM_MAX_RANKS];   /* ranks that arrived and fit; rank 0 from the start */
     double deadline_ms;
     shd_comm_failure refusal; /* status OK: none so far */
 } host;
@@ -92,12 +92,10 @@ static bool fits(host *self, const shd_hello *hello) {
     else if (hello->world_size != own->world_size)
         refuse(self, SHERD_MISMATCH, "rank %d has world size %d, rank 0 has world size %d", hello->rank,
                hello->world_size, own->world_size);
-    else if (hello->rank < 1 || hello->rank >= own->world_size)
-        refuse(self, SHERD_MISMATCH,
-               "two processes call themselves rank %d, or it is none of the %d ranks that rank 0 expects", hello->rank,
-               own->world_size);
+    else if (hello->rank < 0 || hello->rank >= own->world_size)
+        refuse(self, SHERD_MISMATCH, "a process calls itself rank %d of %d ranks", hello->rank, own->world_size);
     else if (self->here[hello->rank])
-        refuse(self, SHERD_MISMATCH, "two processes call themselves rank %d; rank 0 expects ranks 1 to %d once each",
+        refuse(self, SHERD_MISMATCH, "two processes call themselves rank %d; there must be one of each from 0 to %d",
                hello->rank, own->world_size - 1);
     else if (hello->fingerprint != own->fingerprint)
         refuse(self, SHERD_MISMATCH,
@@ -276,6 +274,7 @@ static sherd_status host_meet(const shd_comm_config *config, shd_meeting *meetin
     self->own = make_hello(config);
     self->meeting = meeting;
     self->expected = config->world_size - 1;
+    self->here[0] = true;
     self->deadline_ms = shd_clock_ms() + config->start_timeout_s * 1e3;
     sherd_status status = open_house(self);
     if (status == SHERD_OK) {
@@ -305,7 +304,7 @@ static bool knock(const shd_comm_config *config, const shd_meeting *meeting, int
         return false;
     }
     if (connect(door, (struct sockaddr *)&address, address_bytes)) {
-        if (errno == EPROTOTYPE) *why = "its name is held by another program";
+        /* Nobody is there yet, or everybody is coming at once. */
     } else if (!shd_wire_is_own_user(door)) {
         *why = "its name is held by another user";
     } else {

@@ -52,9 +52,10 @@ typedef struct shd_family {
     bool rms_norm;            /* RMSNorm instead of LayerNorm */
     bool rotary;              /* rotary positions on queries and keys */
     int32_t norm_1_slot, norm_2_slot, attention_out_slot, down_slot;
-    int32_t projection_count,
-        projection_slots[SHD_MAX_PROJECTIONS];        /* their outputs side by side: queries, keys, values */
-    int32_t inner_count, inner_slots[SHD_MAX_INNERS]; /* feed-forward inputs, each [rows, inner] of its own */
+    /* What makes a row of queries, keys and values: their outputs side by side. */
+    int32_t projection_count, projection_slots[SHD_MAX_PROJECTIONS];
+    /* The inputs of the feed-forward half, each with an output [rows, inner] of its own. */
+    int32_t inner_count, inner_slots[SHD_MAX_INNERS];
 
     /* out = activation(inner[0], inner[1]), elementwise. */
     void (*activate)(shd_pool *pool, int64_t count, float *const inner[SHD_MAX_INNERS], float *out);

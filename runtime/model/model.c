@@ -1,149 +1,16 @@
 /* A model's life: from its configuration to the description a session needs, then the two callbacks, one unit at a
  * time. */
-#include "runtime/base/arith.h"
 #include "runtime/base/memory.h"
 #include "runtime/base/status.h"
 #include "runtime/model/unit.h"
-#include "runtime/ops/ops.h"
 
-#include <stdio.h>
-#include <string.h>
-
-enum { ALIGNMENT_BYTES = 64, NAME_BYTES = 80 /* room for the longest tensor or unit name of either family */ };
-
-/* Logits held at once: at most MAX rows, fewer where the vocabulary is large, but never so few that products get
- * thin. */
-enum { MAX_CHUNK_ROWS = 256, MIN_CHUNK_ROWS = 64, CHUNK_BYTES = 64 << 20 };
-
-static const shd_tensor_spec output_spec = {
-    "lm_head.weight", SHD_START_NORMAL, 2, {SHD_LENGTH_VOCABULARY, SHD_LENGTH_MODEL}};
-static const int32_t tied_unit = 0;
-
-static void set_lengths(shd_model *model) {
-    shd_model_config *config = &model->config;
-    if (config->family == SHD_MODEL_GPT2) {
-        config->n_kv_head = config->n_head;
-        config->d_ff = 4 * config->d_model;
-    }
-    model->head_size = config->d_model / config->n_head;
-    model->rows = config->micro_batch * config->context;
-    model->lengths[SHD_LENGTH_VOCABULARY] = config->vocab_size;
-    model->lengths[SHD_LENGTH_CONTEXT] = config->context;
-    model->lengths[SHD_LENGTH_MODEL] = config->d_model;
-    model->lengths[SHD_LENGTH_KEYS] = config->n_kv_head * model->head_size;
-    model->lengths[SHD_LENGTH_PROJECTED] = config->d_model + 2 * model->lengths[SHD_LENGTH_KEYS];
-    model->lengths[SHD_LENGTH_INNER] = config->d_ff;
-}
-
-/* Appends a unit with no tensors yet. */
-static sherd_unit *add_unit(shd_model *model, char **names, const char *name) {
-    sherd_unit *unit = &model->units[model->description.unit_count++];
-    *unit = (sherd_unit){.name = strcpy(*names, name), .first_tensor = model->description.tensor_count};
-    *names += NAME_BYTES;
-    return unit;
-}
-
-static void add_tensors(shd_model *model, char **names, sherd_unit *unit, const char *prefix, shd_spec_list list) {
-    for (int32_t i = 0; i < list.count; i++) {
-        const shd_tensor_spec *spec = &list.specs[i];
-        int32_t index = model->description.tensor_count++;
-        sherd_tensor *tensor = &model->tensors[index];
-        snprintf(*names, NAME_BYTES, "%s%s", prefix, spec->name);
-        tensor->name = *names;
-        *names += NAME_BYTES;
-        tensor->dim_count = spec->dim_count;
-        for (int32_t j = 0; j < spec->dim_count; j++) tensor->shape[j] = model->lengths[spec->shape[j]];
-        model->starts[index] = spec->start;
-        unit->tensor_count++;
-    }
-}
-
-sherd_status shd_model_list_tensors(shd_model *model) {
-    const shd_family *family = model->family;
-    bool tied = model->config.tied_embeddings;
-    int32_t layers = (int32_t)model->config.n_layer;
-    int32_t unit_count = layers + 2;
-    int32_t tensor_count = family->embedding.count + layers * family->block.count + family->head.count + !tied;
-
-    model->units = shd_alloc((size_t)unit_count, sizeof *model->units);
-    model->tensors = shd_alloc((size_t)tensor_count, sizeof *model->tensors);
-    model->starts = shd_alloc((size_t)tensor_count, sizeof *model->starts);
-    model->names = shd_alloc((size_t)(unit_count + tensor_count), NAME_BYTES);
-    if (!model->units || !model->tensors || !model->starts || !model->names)
-        return shd_fail(SHERD_MEMORY, "no memory to describe a model of %d tensors", tensor_count);
-
-    char *names = model->names;
-    char text[NAME_BYTES];
-    add_tensors(model, &names, add_unit(model, &names, "embedding"), "", family->embedding);
-    for (int32_t i = 0; i < layers; i++) {
-        snprintf(text, sizeof text, "block %d", i);
-        sherd_unit *unit = add_unit(model, &names, text);
-        snprintf(text, sizeof text, family->block_prefix, i);
-        add_tensors(model, &names, unit, text, family->block);
-    }
-    sherd_unit *head = add_unit(model, &names, "head");
-    add_tensors(model, &names, head, "", family->head);
-    if (tied) {
-        head->shares = &tied_unit;
-        head->share_count = 1;
-    } else {
-        add_tensors(model, &names, head, "", (shd_spec_list){&output_spec, 1});
-    }
-    model->output_tensor = tied ? 0 : tensor_count - 1;
-    return SHERD_OK;
-}
-
-/* Takes rows × length floats at *end and returns where they begin. */
-static int64_t take(int64_t *end, int64_t rows, int64_t length) {
-    int64_t begin = *end;
-    *end += shd_round_up(rows * length * (int64_t)sizeof(float), ALIGNMENT_BYTES);
-    return begin;
-}
-
-sherd_status shd_model_lay_out(shd_model *model) {
-    const shd_model_config *config = &model->config;
-    int64_t rows = model->rows, d = config->d_model, inner = model->lengths[SHD_LENGTH_INNER];
-    int64_t projected = model->lengths[SHD_LENGTH_PROJECTED];
-
-    int64_t kept_bytes = 0;
-    model->kept.projected = take(&kept_bytes, rows, projected);
-    model->kept.attended = take(&kept_bytes, rows, d);
-    model->kept.log_sum = take(&kept_bytes, rows, config->n_head);
-    model->kept.mid = take(&kept_bytes, rows, d);
-    for (int32_t i = 0; i < model->family->inner_count; i++) model->kept.inner[i] = take(&kept_bytes, rows, inner);
-    model->kept.out = take(&kept_bytes, rows, d);
-    for (int32_t u = 1; u < model->description.unit_count - 1; u++) model->units[u].activation_bytes = kept_bytes;
-    model->units[0].activation_bytes = 0;
-    (void)take(&model->units[0].activation_bytes, rows, d);
-
-    int64_t work_bytes = 0;
-    model->work.flow = take(&work_bytes, rows, d);
-    model->work.normed = take(&work_bytes, rows, d);
-    model->work.wide = take(&work_bytes, rows, shd_max(inner, projected));
-    model->work.mean = take(&work_bytes, rows, 1);
-    model->work.rstd = take(&work_bytes, rows, 1);
-    model->work.attention = work_bytes;
-    work_bytes += shd_max(shd_op_attention_scratch_bytes(config->context, model->head_size, config->threads),
-                          shd_op_attention_backward_scratch_bytes(config->context, model->head_size, config->threads));
-    model->description.scratch_bytes = work_bytes;
-
-    int64_t fitting = CHUNK_BYTES / ((int64_t)sizeof(float) * config->vocab_size) / MIN_CHUNK_ROWS * MIN_CHUNK_ROWS;
-    model->chunk_rows = shd_min(rows, shd_min(MAX_CHUNK_ROWS, shd_max(MIN_CHUNK_ROWS, fitting)));
-    (void)take(&model->description.logits_bytes, model->chunk_rows, config->vocab_size);
-
-    if (!model->family->rotary) return SHERD_OK;
-    model->rope_table = shd_alloc((size_t)(config->context * model->head_size), sizeof(float));
-    if (!model->rope_table) return shd_fail(SHERD_MEMORY, "no memory for a table of rotary positions");
-    shd_op_rope_table(config->context, model->head_size, config->rope_theta, model->rope_table);
-    return SHERD_OK;
-}
+#include <assert.h>
 
 static sherd_status build(shd_model *model, const shd_model_config *config) {
     model->config = *config;
     model->config.frozen = NULL;
     model->config.frozen_count = 0;
     model->family = config->family == SHD_MODEL_GPT2 ? &shd_family_gpt2 : &shd_family_llama;
-    set_lengths(model);
     SHD_TRY(shd_model_list_tensors(model));
     SHD_TRY(shd_model_freeze(model, config->frozen, config->frozen_count));
     SHD_TRY(shd_model_lay_out(model));
@@ -179,6 +46,7 @@ void shd_model_destroy(shd_model *model) {
 const sherd_model *shd_model_describe(const shd_model *model) { return &model->description; }
 
 void shd_model_bind(shd_model *model, shd_pool *pool, const shd_batch *batch) {
+    assert(shd_pool_threads(pool) <= model->config.threads);
     model->pool = pool;
     model->batch = *batch;
 }

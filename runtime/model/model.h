@@ -29,11 +29,12 @@ typedef struct shd_model shd_model;
 /* Fails: CONFIG (which key is impossible: d_model not divisible by n_head, …; a frozen pattern that matches
  * nothing), MEMORY. */
 sherd_status shd_model_create(const shd_model_config *config, shd_model **out);
+/* Accepts NULL. */
 void shd_model_destroy(shd_model *model);
 
 /* The description to hand to sherd_session_create. Tensor names are Hugging Face's: wte.weight,
- * h.0.attn.c_attn.weight, … or model.embed_tokens.weight, model.layers.0.…, lm_head.weight. Owns: borrowed, lives
- * with the model. */
+ * h.0.attn.c_attn.weight, … or model.embed_tokens.weight, model.layers.0.…, lm_head.weight.
+ * Owns: borrowed, lives with the model. */
 const sherd_model *shd_model_describe(const shd_model *model);
 
 /* One micro-batch. inputs: [micro_batch, context] ids; targets: the same, negative where a target counts for nothing.

@@ -46,12 +46,11 @@ struct shd_model {
     sherd_unit *units;
     char *names; /* of tensors and units, one after the other */
 
-    struct {
-        int64_t projected, attended, log_sum, mid, inner[SHD_MAX_INNERS],
-            out; /* byte offsets in a block's activations */
+    struct { /* byte offsets in a block's activations */
+        int64_t projected, attended, log_sum, mid, inner[SHD_MAX_INNERS], out;
     } kept;
-    struct {
-        int64_t flow, normed, wide, mean, rstd, attention; /* byte offsets in scratch */
+    struct { /* byte offsets in scratch */
+        int64_t flow, normed, wide, mean, rstd, attention;
     } work;
     float *rope_table; /* [context, head_size]; NULL without rotary positions */
 
@@ -61,7 +60,7 @@ struct shd_model {
     float *wanted_logits; /* NULL: losses are wanted */
 };
 
-/* model.c calls these in this order; each fills its part of `model`. */
+/* What shd_model_create does, in this order. config.c and describe.c; each of the last three fills its part of `model`. */
 sherd_status shd_config_check(const shd_model_config *config);
 sherd_status shd_model_list_tensors(shd_model *model);
 sherd_status shd_model_freeze(shd_model *model, const char *const *patterns, int32_t pattern_count);

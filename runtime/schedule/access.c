@@ -1,7 +1,8 @@
 /* See access.h.
  *
- * Where the caller's own code runs, the accesses are what a session lends: the parameters of the unit and of those it shares, their
- * gradients, the activations up to the unit's, and the work areas, whose contents survive from unit to unit of a micro-batch. */
+ * Where the caller's own code runs, the accesses are what a session lends: the parameters of the unit and of those it
+ * shares, their gradients, the activations up to the unit's, and the work areas, whose contents survive from unit to
+ * unit of a micro-batch. */
 #include "runtime/schedule/access.h"
 
 static int64_t group_bytes(const shd_group *group) { return group->padded_count * SHD_ELEMENT_BYTES; }
@@ -124,6 +125,10 @@ void shd_access_gather(shd_builder *builder, int32_t unit, int32_t residency, bo
     if (planned->trainable_group >= 0) gather_group(builder, planned->trainable_group, slot, 0);
     if (planned->frozen_group >= 0 && with_frozen)
         gather_group(builder, planned->frozen_group, slot, planned->gradient_bytes);
+}
+
+void shd_access_wait(shd_builder *builder, int32_t unit, int32_t residency) {
+    touch_gathered(builder, SHD_ACCESS_READ, unit, residency);
 }
 
 void shd_access_release(shd_builder *builder, int32_t unit, int32_t residency) {

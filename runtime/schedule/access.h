@@ -1,5 +1,5 @@
-/* What each instruction touches, noted at the builder's open instruction. Pure descriptions: the engine moves the bytes, the
- * verifier follows them. */
+/* What each instruction touches, noted at the builder's open instruction. Pure descriptions: the engine moves the
+ * bytes, the verifier follows them. */
 #ifndef SHD_SCHEDULE_ACCESS_H
 #define SHD_SCHEDULE_ACCESS_H
 
@@ -13,6 +13,8 @@ int32_t shd_gradient_find(const shd_plan *plan, int32_t unit);
 void shd_access_compute(shd_builder *builder, int32_t event);
 /* Both groups of the unit, or only the trainable one. */
 void shd_access_gather(shd_builder *builder, int32_t unit, int32_t residency, bool with_frozen);
+/* WAIT promises that what was gathered can be read: it reads all of it. */
+void shd_access_wait(shd_builder *builder, int32_t unit, int32_t residency);
 void shd_access_release(shd_builder *builder, int32_t unit, int32_t residency);
 void shd_access_reduce(shd_builder *builder, int32_t unit, bool first_reduce);
 void shd_access_norm(shd_builder *builder, int32_t unit);

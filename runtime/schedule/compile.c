@@ -1,13 +1,18 @@
 /* From plan and policy to the step program. The order of a micro-step's event:
  *
- *   GATHER of the residencies issued now · NORM and UPDATE of what was reduced some events ago (last micro-step) · WAIT for the
- *   residencies that begin · FORWARD or BACKWARD · RELEASE of those that end · REDUCE of the gradients that are complete
+ *   GATHER              the residencies that are issued now
+ *   NORM, UPDATE        last micro-step: the gradients that were complete some events ago
+ *   WAIT                the residencies that begin
+ *   FORWARD, BACKWARD
+ *   RELEASE             the residencies that end
+ *   REDUCE              the gradients that are complete; last micro-step at stage 0: GATHER_GRADIENT
  *
- * Everything is stated as it is needed (wait, await); the builder leaves out what is implied. Two rules keep the list free of dead ends:
- * every need names an earlier instruction, and all ranks have the same list.
+ * Everything is stated as it is needed (wait, await); the builder leaves out what is implied. Two rules keep the list
+ * free of dead ends: every need names an earlier instruction, and all ranks have the same list.
  *
- * What needs no statement: all REDUCEs of a run are before its VERDICT (through NORM), so gradient slots, accumulators and state are free
- * when the next run begins; COUNT ends after every rank has begun the run, so nobody still reads peers' memory for the last one. */
+ * What needs no statement: all REDUCEs of a run are before its VERDICT (through NORM), so gradient slots, accumulators
+ * and state are free when the next run begins; COUNT ends after every rank has begun the run, so nobody still reads
+ * peers' memory for the last one. */
 #include "runtime/base/memory.h"
 #include "runtime/base/status.h"
 #include "runtime/schedule/access.h"
@@ -37,14 +42,17 @@ typedef struct compiler {
     int32_t normed_count; /* the first so many of plan->gradients have their NORM */
 } compiler;
 
-/* --- collectives ------------------------------------------------------------------------------------------------------------------- */
+/* --- collectives ------------------------------------------------------------------------------ */
 
 static int64_t received_bytes(const shd_plan *plan, int32_t group) {
     return group < 0 ? 0 : (plan->policy.world_size - 1) * plan->groups[group].shard_count * SHD_ELEMENT_BYTES;
 }
 
-/* Where the updates of the last run may still be under way: VERDICT has ordered them for TRAIN without clip. */
-static bool updates_may_linger(const compiler *c) { return c->kind == SHD_PROGRAM_EVALUATE || c->clip; }
+/* Whether updates of the last step may still be under way. TRAIN without clip knows that they came before VERDICT; a
+ * prologue follows none. */
+static bool updates_may_linger(const compiler *c) {
+    return c->kind == SHD_PROGRAM_EVALUATE || (c->kind == SHD_PROGRAM_TRAIN && c->clip);
+}
 
 static int32_t emit_gather(compiler *c, int32_t u, int32_t residency, int32_t micro_step, bool with_frozen) {
     const shd_unit_plan *unit = &c->plan->units[u];
@@ -74,6 +82,7 @@ static void emit_wait(compiler *c, int32_t u, int32_t residency, int32_t micro_s
                                                     .micro_step = micro_step,
                                                     .residency = residency});
     shd_builder_wait(&c->builder, gather);
+    shd_access_wait(&c->builder, u, residency);
     shd_builder_close(&c->builder);
 }
 
@@ -113,7 +122,7 @@ static int32_t emit_exchange(compiler *c, shd_op op, shd_queue_id queue) {
     return shd_builder_close(&c->builder);
 }
 
-/* --- norm and update --------------------------------------------------------------------------------------------------------------- */
+/* --- norm and update -------------------------------------------------------------------------- */
 
 static void emit_norm(compiler *c, int32_t u) {
     shd_builder_open(
@@ -150,7 +159,7 @@ static void emit_norms_until(compiler *c, int32_t event) {
     }
 }
 
-/* --- events ------------------------------------------------------------------------------------------------------------------------- */
+/* --- events ----------------------------------------------------------------------------------- */
 
 static void emit_compute(compiler *c, int32_t micro_step, int32_t event) {
     const shd_plan *plan = c->plan;
@@ -238,7 +247,7 @@ static void emit_event(compiler *c, int32_t micro_step, int32_t event, int32_t e
     }
 }
 
-/* --- programs ----------------------------------------------------------------------------------------------------------------------- */
+/* --- programs --------------------------------------------------------------------------------- */
 
 /* After VERDICT. Where the next run begins with gathers, in the order in which it will ask for them. */
 static void emit_clipped_updates(compiler *c) {

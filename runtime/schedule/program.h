@@ -1,19 +1,21 @@
 /* The step program: the flat list of instructions that one rank executes for a step or an evaluation.
  *
- * Three queues run instructions in the order of the list: COMPUTE, GATHER and REDUCE. Across queues of a rank only `waits` order
- * instructions; across ranks only counters do: monotonic, one per (rank, unit, kind), raised by `signals` when an
- * instruction is done and awaited on all ranks by `awaits` before one starts. COUNT and VERDICT also order: each ends after every
- * rank has begun it. A run starts on a rank when the COMPUTE instructions of its last run are done there; by then all others are too.
- * Nothing else may be relied on: the verifier checks that this suffices, see verify.h.
+ * Three queues run instructions in the order of the list: COMPUTE, GATHER and REDUCE. Across queues of a rank only
+ * `waits` order instructions; across ranks only counters do: monotonic, one per (rank, unit, kind), raised by `signals`
+ * when an instruction is done and awaited on all ranks by `awaits` before one starts. COUNT and VERDICT also order:
+ * each ends after every rank has begun it. A run starts on a rank when the COMPUTE instructions of its last run are
+ * done there; by then all others are too. Nothing else may be relied on: the verifier checks that this suffices, see
+ * verify.h.
  *
- *   counter     raised by rank r when                                        awaited by
- *   UPDATED     its UPDATE u is done                                         GATHER u
- *   PUBLISHED   its last read of u's parameters in a micro-batch, and its    REDUCE u
- *               gradient of u, are done
- *   CONSUMED    its REDUCE u has read all peers' gradients                   the next writer of that memory; GATHER_GRADIENT u
+ *   counter     raised by rank r when                                awaited by
+ *   UPDATED     its UPDATE u is done                                 GATHER u
+ *   PUBLISHED   its gradient of u, and its last read of u's          REDUCE u
+ *               parameters in the micro-batch, are done
+ *   CONSUMED    its REDUCE u has read all peers' gradients of u      the next writer of that memory, GATHER_GRADIENT u
  *
- * No counter guards parameters against UPDATE u: it follows REDUCE u of the last micro-step, so every rank has published. None guards
- * accumulators of stage 0 against the next run: COUNT ends after every rank has finished the last one. docs/PROGRAM.md tells the whole story. */
+ * No counter guards parameters against UPDATE u: it follows REDUCE u of the last micro-step, so every rank has
+ * published. None guards accumulators of stage 0 against the next run: COUNT ends after every rank has finished the
+ * last one. docs/PROGRAM.md tells the whole story. */
 #ifndef SHD_SCHEDULE_PROGRAM_H
 #define SHD_SCHEDULE_PROGRAM_H
 
@@ -118,16 +120,21 @@ typedef struct shd_program {
     int32_t *raised; /* [SHD_COUNTERS][unit_count]: how often one run raises each counter of this rank */
 } shd_program;
 
-/* Compiles plan + policy into the program of plan->policy.rank. The same call on every rank gives programs that fit together.
+/* Compiles plan + policy into the program of plan->policy.rank. The same call on every rank gives programs that fit
+ * together.
  *
- * TRAIN: COUNT; `micro_steps` ≥ 1 times the events of the plan; NORM of every unit; VERDICT. UPDATE follows VERDICT with `clip`; without it UPDATE u
- * follows NORM u inside backward, and all come before VERDICT. Parameters become readable
- *   stage 0, or one rank      from the start; no GATHER at all
- *   stages 1, 2, shared       by a GATHER of every unit before its first forward in a run
- *   stages 1, 2, copy         by a GATHER of every trainable group after its UPDATE; a run begins and ends with all of them in place
- *   stage 3                   by a GATHER for each residency of the plan, in its order
- * EVALUATE: forward only, `micro_steps` ≥ 1 times, then VERDICT. PROLOGUE: run once after fill or load, when every rank has set its shards; at
- * stages 1 and 2 with copy it gathers every unit, frozen groups included; elsewhere it is empty. `micro_steps` does not matter to it.
+ * TRAIN: COUNT; `micro_steps` ≥ 1 times the events of the plan; NORM of every unit; VERDICT. UPDATE follows VERDICT
+ * with `clip`; without it UPDATE u follows NORM u inside backward, and all come before VERDICT.
+ * EVALUATE: forward only, `micro_steps` ≥ 1 times, then VERDICT.
+ * PROLOGUE: run once after fill or load, when every rank has set its shards. `micro_steps` does not matter to it.
+ *
+ * Parameters become readable
+ *   at stage 0, and with one rank   from the start; there is no GATHER
+ *   at stages 1 and 2, shared       by a GATHER of each unit before its first forward of a run
+ *   at stages 1 and 2, copy         by a GATHER of each trainable group after its UPDATE, so that a run begins and ends
+ *                                   with all in place; PROLOGUE gathers every unit, frozen groups included
+ *   at stage 3                      by a GATHER for each residency of the plan, in the plan's order
+ *
  * Fails: ARGUMENT, MEMORY. Destroy *out with shd_program_destroy. */
 sherd_status shd_program_compile(const shd_plan *plan, shd_program_kind kind, int32_t micro_steps, bool clip,
                                  shd_program **out);

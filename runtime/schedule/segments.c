@@ -1,0 +1,86 @@
+/* See segments.h. */
+#include "runtime/schedule/segments.h"
+
+#include "runtime/base/memory.h"
+#include "runtime/base/status.h"
+
+#include <string.h>
+
+/* The first cut that is not below `byte`. */
+static int32_t lower_cut(const shd_cuts *cuts, int64_t byte) {
+    int32_t low = 0, high = cuts->count;
+    while (low < high) {
+        int32_t middle = low + (high - low) / 2;
+        if (cuts->bytes[middle] < byte)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+int32_t shd_segments_find(const shd_segments *segments, int32_t buffer, int64_t byte) {
+    return lower_cut(&segments->buffers[buffer], byte);
+}
+
+static bool cut(shd_cuts *cuts, int64_t byte) {
+    int32_t at = lower_cut(cuts, byte);
+    if (at < cuts->count && cuts->bytes[at] == byte) return true;
+    if (cuts->count == cuts->capacity) {
+        int32_t capacity = cuts->capacity ? 2 * cuts->capacity : 8;
+        int64_t *bytes = shd_realloc(cuts->bytes, (size_t)capacity * sizeof *bytes);
+        if (!bytes) return false;
+        cuts->bytes = bytes;
+        cuts->capacity = capacity;
+    }
+    memmove(&cuts->bytes[at + 1], &cuts->bytes[at], (size_t)(cuts->count - at) * sizeof *cuts->bytes);
+    cuts->bytes[at] = byte;
+    cuts->count++;
+    return true;
+}
+
+static bool cut_access(shd_segments *segments, const shd_access *access, int32_t rank_count) {
+    shd_cuts *cuts = &segments->buffers[access->buffer_index];
+    int32_t ranges = access->of_all_ranks && access->stride_bytes > 0 ? rank_count : 1;
+    for (int32_t s = 0; s < ranges; s++) {
+        int64_t first = access->first_byte + s * access->stride_bytes;
+        if (!cut(cuts, first) || !cut(cuts, first + access->byte_count)) return false;
+    }
+    return true;
+}
+
+/* Owners' shards matter where parameters are kept in full, whoever touches them. */
+static bool cut_shards(shd_segments *segments, const shd_plan *plan) {
+    for (int32_t g = 0; g < plan->group_count; g++) {
+        const shd_group *group = &plan->groups[g];
+        for (int32_t r = 0; group->parameters_buffer >= 0 && r <= plan->policy.world_size; r++)
+            if (!cut(&segments->buffers[group->parameters_buffer], r * group->shard_count * SHD_ELEMENT_BYTES))
+                return false;
+    }
+    return true;
+}
+
+static bool cut_all(shd_segments *segments, const shd_host *host) {
+    if (!segments->buffers) return false;
+    for (int32_t b = 0; b < segments->buffer_count; b++)
+        if (!cut(&segments->buffers[b], 0) || !cut(&segments->buffers[b], host->plans[0]->buffers[b].bytes))
+            return false;
+    for (int32_t r = 0; r < host->rank_count; r++)
+        for (int32_t i = 0; i < host->programs[r]->access_count; i++)
+            if (!cut_access(segments, &host->programs[r]->accesses[i], host->rank_count)) return false;
+    return cut_shards(segments, host->plans[0]);
+}
+
+sherd_status shd_segments_init(shd_segments *segments, const shd_host *host) {
+    int32_t count = host->plans[0]->buffer_count;
+    *segments = (shd_segments){.buffer_count = count, .buffers = shd_alloc((size_t)count, sizeof *segments->buffers)};
+    if (cut_all(segments, host)) return SHERD_OK;
+    shd_segments_fini(segments);
+    return shd_fail(SHERD_MEMORY, "no memory to verify step programs");
+}
+
+void shd_segments_fini(shd_segments *segments) {
+    for (int32_t b = 0; segments->buffers && b < segments->buffer_count; b++) shd_free(segments->buffers[b].bytes);
+    shd_free(segments->buffers);
+    *segments = (shd_segments){0};
+}
