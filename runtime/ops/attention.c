@@ -1,0 +1,165 @@
+/* Causal attention in blocks of query rows: a block's scores against all keys up to its last row, in one thread's scratch memory.
+ *
+ * Forward: one task a (sequence, head, block). Backward: one task a (sequence, key-value head), which walks the query heads of its group in
+ * order and each head's blocks from the last to the first. The last block meets every key, so the first product writes all of dk and
+ * dv and all others add to them: no clearing, no atomics, one order. Probabilities are computed again from log_sum.
+ * FlashAttention-2 (Dao 2023) gives the formulas: D = rowsum(dout∘out), dS = P∘(dP − D)·scale. */
+#include "runtime/ops/ops.h"
+
+#include "runtime/ops/cut.h"
+#include "runtime/ops/kernels/kernels.h"
+
+#include <cblas.h>
+#include <math.h>
+#include <string.h>
+
+enum { BLOCK_ROWS = 64, ALIGNMENT = 64 };
+
+/* Rows of scores are an odd number of cache lines apart, so that a column of them does not fall into one cache set. */
+static int64_t score_stride(int64_t context) { return shd_round_up(context, 32) + 16; }
+
+/* One matrix of scores: a block of query rows against every key. */
+static int64_t score_count(int64_t context) { return shd_min(BLOCK_ROWS, context) * score_stride(context); }
+
+int64_t shd_op_attention_scratch_bytes(int64_t context, int64_t head_size, int32_t threads) {
+    (void)head_size;
+    return shd_round_up(score_count(context) * (int64_t)sizeof(float), ALIGNMENT) * threads;
+}
+
+int64_t shd_op_attention_backward_scratch_bytes(int64_t context, int64_t head_size, int32_t threads) {
+    return 2 * shd_op_attention_scratch_bytes(context, head_size, threads);
+}
+
+typedef struct attention_call {
+    const shd_attention *a;
+    const shd_kernels *kernels;
+    float scale;         /* 1/√head_size */
+    int64_t block_count; /* of a sequence */
+    const float *dout;
+    float *dq, *dk, *dv;
+} attention_call;
+
+/* A block of query rows of one head. */
+typedef struct query_block {
+    int64_t first, rows, keys; /* keys [0, first + rows) */
+    int64_t q_at, kv_at, out_at, log_sum_at;
+} query_block;
+
+static query_block block_of(const attention_call *call, int64_t sequence, int64_t head, int64_t block) {
+    const shd_attention *a = call->a;
+    query_block b;
+    b.first = shd_piece(a->context, BLOCK_ROWS, block, &b.rows);
+    b.keys = b.first + b.rows;
+    const int64_t row = sequence * a->context, kv_head = head / (a->heads / a->kv_heads);
+    b.q_at = (row + b.first) * a->q_stride + head * a->head_size;
+    b.kv_at = row * a->kv_stride + kv_head * a->head_size;
+    b.out_at = (row + b.first) * a->out_stride + head * a->head_size;
+    b.log_sum_at = (sequence * a->heads + head) * a->context + b.first;
+    return b;
+}
+
+/* c[m,n] = factor·a·op(b) (+ c). Row-major. */
+static void product(bool a_transposed, bool b_transposed, int64_t m, int64_t n, int64_t k, float factor, const float *a,
+                    int64_t lda, const float *b, int64_t ldb, bool accumulate, float *c, int64_t ldc) {
+    cblas_sgemm(CblasRowMajor, a_transposed ? CblasTrans : CblasNoTrans, b_transposed ? CblasTrans : CblasNoTrans,
+                (blasint)m, (blasint)n, (blasint)k, factor, a, (blasint)lda, b, (blasint)ldb, accumulate ? 1.0f : 0.0f,
+                c, (blasint)ldc);
+}
+
+/* scores = scale·q·kᵀ of a block, the masked part included. */
+static void block_scores(const attention_call *call, const query_block *b, float *scores) {
+    const shd_attention *a = call->a;
+    product(false, true, b->rows, b->keys, a->head_size, call->scale, a->q + b->q_at, a->q_stride, a->k + b->kv_at,
+            a->kv_stride, false, scores, score_stride(a->context));
+}
+
+static void forward_task(void *argument, int64_t index, int32_t worker) {
+    const attention_call *call = argument;
+    const shd_attention *a = call->a;
+    /* The longest blocks first, so that no thread ends with one alone. */
+    const int64_t block = call->block_count - 1 - index / (a->sequences * a->heads);
+    const int64_t pair = index % (a->sequences * a->heads);
+    const query_block b = block_of(call, pair / a->heads, pair % a->heads, block);
+    const int64_t stride = score_stride(a->context);
+    float *scores =
+        (float *)((char *)a->scratch + worker * shd_op_attention_scratch_bytes(a->context, a->head_size, 1));
+    float inverse_sum[BLOCK_ROWS];
+
+    block_scores(call, &b, scores);
+    for (int64_t i = 0; i < b.rows; i++) {
+        float *row = scores + i * stride;
+        const int64_t seen = b.first + i + 1;
+        const float largest = call->kernels->max(seen, row);
+        const double sum = call->kernels->exp_sum(seen, row, largest, row);
+        memset(row + seen, 0, sizeof(float) * (size_t)(b.keys - seen));
+        inverse_sum[i] = (float)(1.0 / sum);
+        a->log_sum[b.log_sum_at + i] = (float)((double)largest + log(sum));
+    }
+    float *out = a->out + b.out_at;
+    product(false, false, b.rows, a->head_size, b.keys, 1.0f, scores, stride, a->v + b.kv_at, a->kv_stride, false, out,
+            a->out_stride);
+    for (int64_t i = 0; i < b.rows; i++)
+        call->kernels->scale(a->head_size, inverse_sum[i], out + i * a->out_stride, out + i * a->out_stride);
+}
+
+static attention_call prepare(const shd_attention *attention) {
+    return (attention_call){.a = attention,
+                            .kernels = shd_kernels_get(),
+                            .scale = (float)(1.0 / sqrt((double)attention->head_size)),
+                            .block_count = shd_div_ceil(attention->context, BLOCK_ROWS)};
+}
+
+void shd_op_attention(shd_pool *pool, const shd_attention *attention) {
+    attention_call call = prepare(attention);
+    shd_pool_run(pool, forward_task, &call, attention->sequences * attention->heads * call.block_count);
+}
+
+/* Adds one block to dk and dv, or writes them, and writes its rows of dq. */
+static void block_backward(const attention_call *call, const query_block *b, bool first, float *p, float *ds) {
+    const shd_attention *a = call->a;
+    const int64_t stride = score_stride(a->context), size = a->head_size;
+    const float *dout = call->dout + b->out_at;
+    block_scores(call, b, p);
+    product(false, true, b->rows, b->keys, size, 1.0f, dout, a->out_stride, a->v + b->kv_at, a->kv_stride, false, ds,
+            stride);
+    for (int64_t i = 0; i < b->rows; i++) {
+        const int64_t seen = b->first + i + 1;
+        const size_t masked_bytes = sizeof(float) * (size_t)(b->keys - seen);
+        const float mean = call->kernels->dot(size, dout + i * a->out_stride, a->out + b->out_at + i * a->out_stride);
+        call->kernels->softmax_backward(seen, a->log_sum[b->log_sum_at + i], mean, call->scale, p + i * stride,
+                                        ds + i * stride);
+        memset(p + i * stride + seen, 0, masked_bytes);
+        memset(ds + i * stride + seen, 0, masked_bytes);
+    }
+    product(true, false, b->keys, size, b->rows, 1.0f, p, stride, dout, a->out_stride, !first, call->dv + b->kv_at,
+            a->kv_stride);
+    product(true, false, b->keys, size, b->rows, 1.0f, ds, stride, a->q + b->q_at, a->q_stride, !first,
+            call->dk + b->kv_at, a->kv_stride);
+    product(false, false, b->rows, size, b->keys, 1.0f, ds, stride, a->k + b->kv_at, a->kv_stride, false,
+            call->dq + b->q_at, a->q_stride);
+}
+
+static void backward_task(void *argument, int64_t index, int32_t worker) {
+    const attention_call *call = argument;
+    const shd_attention *a = call->a;
+    const int64_t sequence = index / a->kv_heads, kv_head = index % a->kv_heads, group = a->heads / a->kv_heads;
+    const int64_t bytes = shd_op_attention_scratch_bytes(a->context, a->head_size, 1);
+    char *scratch = (char *)a->scratch + 2 * worker * bytes;
+    bool first = true;
+    for (int64_t head = kv_head * group; head < (kv_head + 1) * group; head++)
+        for (int64_t block = call->block_count - 1; block >= 0; block--) {
+            const query_block b = block_of(call, sequence, head, block);
+            block_backward(call, &b, first, (float *)scratch, (float *)(scratch + bytes));
+            first = false;
+        }
+}
+
+void shd_op_attention_backward(shd_pool *pool, const shd_attention *forward, const float *dout, float *dq, float *dk,
+                               float *dv) {
+    attention_call call = prepare(forward);
+    call.dout = dout;
+    call.dq = dq;
+    call.dk = dk;
+    call.dv = dv;
+    shd_pool_run(pool, backward_task, &call, forward->sequences * forward->kv_heads);
+}

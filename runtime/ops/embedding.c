@@ -1,0 +1,92 @@
+/* Embedding: rows of a table by token, and the gradient's scatter, in which a token's rows must be added in order: so a task owns
+ * a slab of columns and walks all rows. */
+#include "runtime/ops/ops.h"
+
+#include "runtime/ops/cut.h"
+#include "runtime/ops/kernels/kernels.h"
+
+#include <string.h>
+
+/* Narrow enough that a small model's columns still make a task for each of several threads. */
+enum { SCATTER_COLUMNS = 64 };
+
+typedef struct embedding {
+    const shd_kernels *kernels;
+    int64_t rows, context, columns, vocabulary;
+    const int32_t *ids;
+    const float *token, *position, *dy;
+    float *y, *dtoken, *dposition;
+} embedding;
+
+static void forward_task(void *argument, int64_t index, int32_t worker) {
+    (void)worker;
+    const embedding *e = argument;
+    int64_t count, first = shd_piece(e->rows, shd_rows_per_task(e->columns), index, &count);
+    for (int64_t i = first; i < first + count; i++) {
+        const float *token = e->token + e->ids[i] * e->columns;
+        float *y = e->y + i * e->columns;
+        if (e->position)
+            e->kernels->add(e->columns, token, e->position + i % e->context * e->columns, y);
+        else
+            memcpy(y, token, sizeof(float) * (size_t)e->columns);
+    }
+}
+
+static void zero_task(void *argument, int64_t index, int32_t worker) {
+    (void)worker;
+    const embedding *e = argument;
+    int64_t count, at = shd_piece(e->vocabulary * e->columns, SHD_SPAN, index, &count);
+    memset(e->dtoken + at, 0, sizeof(float) * (size_t)count);
+}
+
+static void scatter_task(void *argument, int64_t index, int32_t worker) {
+    (void)worker;
+    const embedding *e = argument;
+    int64_t width, at = shd_piece(e->columns, SCATTER_COLUMNS, index, &width);
+    for (int64_t i = 0; i < e->rows; i++) {
+        float *sum = e->dtoken + e->ids[i] * e->columns + at;
+        e->kernels->add(width, sum, e->dy + i * e->columns + at, sum);
+    }
+}
+
+static void position_task(void *argument, int64_t index, int32_t worker) {
+    (void)worker;
+    const embedding *e = argument;
+    int64_t count, first = shd_piece(e->context, shd_rows_per_task(e->columns), index, &count);
+    for (int64_t t = first; t < first + count; t++) {
+        float *sum = e->dposition + t * e->columns;
+        memset(sum, 0, sizeof(float) * (size_t)e->columns);
+        for (int64_t i = t; i < e->rows; i += e->context) e->kernels->add(e->columns, sum, e->dy + i * e->columns, sum);
+    }
+}
+
+void shd_op_embedding(shd_pool *pool, int64_t rows, int64_t context, int64_t columns, const int32_t *ids,
+                      const float *token, const float *position, float *y) {
+    embedding e = {.kernels = shd_kernels_get(),
+                   .rows = rows,
+                   .context = context,
+                   .columns = columns,
+                   .ids = ids,
+                   .token = token,
+                   .position = position,
+                   .y = y};
+    shd_pool_run(pool, forward_task, &e, shd_div_ceil(rows, shd_rows_per_task(columns)));
+}
+
+void shd_op_embedding_backward(shd_pool *pool, int64_t rows, int64_t context, int64_t columns, int64_t vocabulary,
+                               const int32_t *ids, const float *dy, bool accumulate, float *dtoken, float *dposition) {
+    embedding e = {.kernels = shd_kernels_get(),
+                   .rows = rows,
+                   .context = context,
+                   .columns = columns,
+                   .vocabulary = vocabulary,
+                   .ids = ids,
+                   .dy = dy,
+                   .dtoken = dtoken,
+                   .dposition = dposition};
+    if (dtoken) {
+        if (!accumulate) shd_pool_run(pool, zero_task, &e, shd_div_ceil(vocabulary * columns, SHD_SPAN));
+        shd_pool_run(pool, scatter_task, &e, shd_div_ceil(columns, SCATTER_COLUMNS));
+    }
+    if (dposition) shd_pool_run(pool, position_task, &e, shd_div_ceil(context, shd_rows_per_task(columns)));
+}

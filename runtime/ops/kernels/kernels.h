@@ -1,0 +1,61 @@
+/* Kernels: what one thread does to a row or a span. The files beside this one are compiled once per instruction set into one table each;
+ * shd_kernels_get picks the widest this processor has, by its feature flags.
+ *
+ * - Elementwise kernels give each element the same bits wherever it stands in a span, so that spans may be cut anywhere.
+ * - Sums run over 16 lanes whose layout depends on the length alone.
+ * - Tables of different instruction sets may differ in the last bits (FMA or not).
+ * Threads: pure functions over the caller's memory. Outputs may be the very input only where "in place" is said. */
+#ifndef SHD_OPS_KERNELS_KERNELS_H
+#define SHD_OPS_KERNELS_KERNELS_H
+
+#include <stdint.h>
+
+typedef struct shd_kernels {
+    const char *name;
+
+    /* Elementwise, in place. y = x + z. */
+    void (*add)(int64_t count, const float *x, const float *z, float *y);
+    /* y = factor · x. */
+    void (*scale)(int64_t count, float factor, const float *x, float *y);
+    void (*gelu)(int64_t count, const float *x, float *y);
+    void (*gelu_backward)(int64_t count, const float *x, const float *dy, float *dx);
+    void (*swiglu)(int64_t count, const float *gate, const float *up, float *y);
+    /* dgate and dup may be any of the inputs, but not one memory. */
+    void (*swiglu_backward)(int64_t count, const float *gate, const float *up, const float *dy, float *dgate,
+                            float *dup);
+
+    /* One row of a norm; mean and rstd are scalars of the row. In place only: dx on residual. */
+    void (*layernorm)(int64_t columns, float eps, const float *x, const float *weight, const float *bias, float *y,
+                      float *mean, float *rstd);
+    void (*layernorm_backward)(int64_t columns, const float *x, const float *weight, float mean, float rstd,
+                               const float *dy, const float *residual, float *dx);
+    void (*rmsnorm)(int64_t columns, float eps, const float *x, const float *weight, float *y, float *rstd);
+    void (*rmsnorm_backward)(int64_t columns, const float *x, const float *weight, float rstd, const float *dy,
+                             const float *residual, float *dx);
+
+    /* Sums over rows, in order, of `width` ≤ SHD_SLAB neighbouring columns of a matrix with `stride` floats a row.
+     * sum[j] = Σ_i x[i,j]. */
+    void (*column_sum)(int64_t rows, int64_t width, int64_t stride, const float *x, float *sum);
+    /* dweight[j] = Σ_i dy[i,j]·(x[i,j] - mean[i])·rstd[i], dbias[j] = Σ_i dy[i,j]. mean may be NULL (zero), and either output. */
+    void (*norm_weight_backward)(int64_t rows, int64_t width, int64_t stride, const float *x, const float *mean,
+                                 const float *rstd, const float *dy, float *dweight, float *dbias);
+
+    /* Turns one head in place: (x[j], x[j+half]) by the angle with cosine cosines[j] and sine sign·sines[j]. */
+    void (*rope)(int64_t half, const float *cosines, const float *sines, float sign, float *x);
+
+    /* The largest of count ≥ 1 numbers (NaN may be passed over). */
+    float (*max)(int64_t count, const float *x);
+    /* y = exp(x - shift), in place, for x ≤ shift; returns Σ y. */
+    double (*exp_sum)(int64_t count, const float *x, float shift, float *y);
+    float (*dot)(int64_t count, const float *x, const float *z);
+    /* One row of attention's backward, in place: p = exp(score - log_sum), ds = p·(dp - mean)·scale. */
+    void (*softmax_backward)(int64_t count, float log_sum, float mean, float scale, float *score_to_p, float *dp_to_ds);
+} shd_kernels;
+
+/* The widest slab of columns that the sums over rows take at once. */
+enum { SHD_SLAB = 128 };
+
+/* Owns: a constant. Threads: any. */
+const shd_kernels *shd_kernels_get(void);
+
+#endif

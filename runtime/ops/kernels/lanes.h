@@ -1,0 +1,85 @@
+/* The vocabulary of the kernels: 16 lanes, FMA where the instruction set has it, and exp.
+ *
+ * Elementwise code is written for one float and left to the compiler to vectorise: every operation is exact IEEE, nothing is contracted or
+ * reordered, so vector body and scalar tail give the same bits. Sums name their lanes, for their order is part of the result. */
+#ifndef SHD_OPS_KERNELS_LANES_H
+#define SHD_OPS_KERNELS_LANES_H
+
+#include <stdint.h>
+#include <string.h>
+
+enum { LANES = 16 };
+typedef float lanes __attribute__((vector_size(LANES * sizeof(float))));
+
+/* Before a loop whose iterations touch different elements, though its pointers may be the same. */
+#ifdef __clang__
+#define INDEPENDENT _Pragma("clang loop vectorize(assume_safety)")
+#else
+#define INDEPENDENT _Pragma("GCC ivdep")
+#endif
+
+static inline float fused(float a, float b, float c) {
+#if defined(__FMA__) || defined(__ARM_FEATURE_FMA)
+    return __builtin_fmaf(a, b, c);
+#else
+    return a * b + c;
+#endif
+}
+
+static inline lanes lanes_load(const float *p) {
+    lanes v;
+    memcpy(&v, p, sizeof v);
+    return v;
+}
+
+/* `count` < LANES floats, then `fill`. */
+static inline lanes lanes_load_part(const float *p, int64_t count, float fill) {
+    float part[LANES];
+    for (int l = 0; l < LANES; l++) part[l] = fill;
+    for (int64_t l = 0; l < count; l++) part[l] = p[l];
+    return lanes_load(part);
+}
+
+static inline void lanes_store(float *p, lanes v) { memcpy(p, &v, sizeof v); }
+
+/* The lanes' sum, halves onto halves. */
+static inline float lanes_sum(lanes v) {
+    float s[LANES];
+    lanes_store(s, v);
+    for (int half = LANES / 2; half; half /= 2)
+        for (int l = 0; l < half; l++) s[l] += s[l + half];
+    return s[0];
+}
+
+/* exp(x) for x ≤ 88, relative error below 1.2e-7; 0 below -87.3; NaN stays NaN.
+ * x = n·ln 2 + r, |r| ≤ ln 2 / 2; e^r = 1 + r + r²·q(r), q of degree 4 through Chebyshev's points (error 1e-8); 2^n is made from bits.
+ * ln 2 is split so that n·LN2_HIGH is exact without FMA too. */
+static inline float exp_of(float x) {
+    const float rounder = 12582912.0f; /* 1.5·2^23: adding it rounds to an integer, which stands in its low bits */
+    const float lowest = -87.33654f;
+    float bounded = x < lowest ? lowest : x;
+    float shifted = fused(bounded, 1.44269504f, rounder);
+    float n = shifted - rounder;
+    float r = fused(n, -0.693359375f, bounded);
+    r = fused(n, 2.12194440e-4f, r);
+    float q = 0.00139262135f;
+    q = fused(q, r, 0.00836320297f);
+    q = fused(q, r, 0.0416665544f);
+    q = fused(q, r, 0.166665768f);
+    q = fused(q, r, 0.5f);
+    float e = fused(q * r, r, r) + 1.0f;
+    int32_t bits;
+    memcpy(&bits, &shifted, sizeof bits);
+    bits = (int32_t)((uint32_t)bits << 23) + 0x3f800000;
+    float power;
+    memcpy(&power, &bits, sizeof power);
+    return x < lowest ? 0.0f : e * power;
+}
+
+/* 1 / (1 + e^-x), with e = e^-x in *e for those who need 1 - sigmoid = e·sigmoid. Exact to a few ulp in both tails down to e^-87. */
+static inline float sigmoid_of(float x, float *e) {
+    *e = exp_of(x < -87.0f ? 87.0f : -x);
+    return 1.0f / (1.0f + *e);
+}
+
+#endif

@@ -1,0 +1,30 @@
+/* One instruction set's kernels: compiled once per set, with KERNELS_TABLE the table's name and KERNELS_NAME its name in words. */
+#include "runtime/ops/kernels/kernels.h"
+
+#include "runtime/ops/kernels/lanes.h"
+
+#include "runtime/ops/kernels/activation.h"
+#include "runtime/ops/kernels/norm.h"
+#include "runtime/ops/kernels/softmax.h"
+
+extern const shd_kernels KERNELS_TABLE;
+const shd_kernels KERNELS_TABLE = {
+    .name = KERNELS_NAME,
+    .add = add,
+    .scale = scale,
+    .gelu = gelu,
+    .gelu_backward = gelu_backward,
+    .swiglu = swiglu,
+    .swiglu_backward = swiglu_backward,
+    .layernorm = layernorm,
+    .layernorm_backward = layernorm_backward,
+    .rmsnorm = rmsnorm,
+    .rmsnorm_backward = rmsnorm_backward,
+    .column_sum = column_sum,
+    .norm_weight_backward = norm_weight_backward,
+    .rope = rope,
+    .max = max,
+    .exp_sum = exp_sum,
+    .dot = dot,
+    .softmax_backward = softmax_backward,
+};

@@ -1,0 +1,119 @@
+/* Products: the output is cut in tiles, each one single-threaded OpenBLAS call. OpenBLAS's own threads would cut by their number, and
+ * with it change the bits.
+ *
+ * Bias, residual and the old output are written to a tile before its product is added to it, while the tile is on its way to the
+ * cache: the product then needs no pass of its own to clear it. */
+#include "runtime/ops/ops.h"
+
+#include "runtime/base/clock.h"
+#include "runtime/base/log.h"
+#include "runtime/ops/cut.h"
+#include "runtime/ops/kernels/kernels.h"
+
+#include <cblas.h>
+#include <stdatomic.h>
+#include <string.h>
+
+/* The tiles' bounds, and how many are wanted, so that some threads can share them evenly. Measured: below 96 columns or rows the packing of
+ * operands shows; above 256×512 the output leaves the cache. */
+enum { TILE_ROWS = 256, TILE_COLUMNS = 512, TILE_LEAST = 96, TILES_WANTED = 8, TILE_STEP = 16 };
+
+/* What benchmarks and metrics read; of this process, since pools share the library. */
+static _Atomic int64_t spent_ns, done_flop;
+
+typedef struct tiled_product {
+    const shd_matmul *product;
+    const shd_kernels *kernels;
+    int64_t tile_rows, tile_columns, tiles_across;
+} tiled_product;
+
+void shd_ops_init(void) {
+    openblas_set_num_threads(1);
+    shd_log(SHERD_LOG_INFO, "kernels: %s; products: OpenBLAS, %s", shd_kernels_get()->name, openblas_get_corename());
+}
+
+/* The length of pieces that cut `size` in `pieces` nearly equal ones, in whole steps. */
+static int64_t piece_length(int64_t size, int64_t pieces) {
+    return shd_min(size, shd_round_up(shd_div_ceil(size, pieces), TILE_STEP));
+}
+
+/* Halves the longer side until there are enough tiles or they would be too small. */
+static void choose_tiles(tiled_product *t) {
+    const shd_matmul *p = t->product;
+    int64_t down = shd_div_ceil(p->m, TILE_ROWS), across = shd_div_ceil(p->n, TILE_COLUMNS);
+    while (down * across < TILES_WANTED) {
+        const int64_t rows = shd_div_ceil(p->m, down), columns = shd_div_ceil(p->n, across);
+        if (shd_max(rows, columns) < 2 * TILE_LEAST) break;
+        if (rows >= columns)
+            down *= 2;
+        else
+            across *= 2;
+    }
+    t->tile_rows = piece_length(p->m, down);
+    t->tile_columns = piece_length(p->n, across);
+    t->tiles_across = shd_div_ceil(p->n, t->tile_columns);
+}
+
+/* What a row of the tile starts from: the sum of those operands that are there. `c` may be among them. */
+static void seed_row(const shd_kernels *kernels, int64_t columns, const float *const operands[3], float *c) {
+    const float *sum = NULL;
+    for (int i = 0; i < 3; i++) {
+        if (!operands[i]) continue;
+        if (sum) kernels->add(columns, sum, operands[i], c);
+        sum = sum ? c : operands[i];
+    }
+    if (sum != c) memcpy(c, sum, sizeof(float) * (size_t)columns);
+}
+
+/* Writes what the product is to be added to; false when that is nothing. */
+static bool seed_tile(const tiled_product *t, int64_t row, int64_t column, int64_t rows, int64_t columns) {
+    const shd_matmul *p = t->product;
+    if (!p->bias && !p->residual) return p->accumulate;
+    for (int64_t i = row; i < row + rows; i++) {
+        float *c = p->c + i * p->ldc + column;
+        const float *operands[] = {p->accumulate ? c : NULL, p->residual ? p->residual + i * p->ldc + column : NULL,
+                                   p->bias ? p->bias + column : NULL};
+        seed_row(t->kernels, columns, operands, c);
+    }
+    return true;
+}
+
+static void tile_task(void *argument, int64_t index, int32_t worker) {
+    (void)worker;
+    const tiled_product *t = argument;
+    const shd_matmul *p = t->product;
+    int64_t rows, columns;
+    const int64_t row = shd_piece(p->m, t->tile_rows, index / t->tiles_across, &rows);
+    const int64_t column = shd_piece(p->n, t->tile_columns, index % t->tiles_across, &columns);
+    const bool seeded = seed_tile(t, row, column, rows, columns);
+    float *c = p->c + row * p->ldc + column;
+    if (p->k == 0) {
+        for (int64_t i = 0; i < rows && !seeded; i++) memset(c + i * p->ldc, 0, sizeof(float) * (size_t)columns);
+        return;
+    }
+    const float *a = p->a + (p->a_transposed ? row : row * p->lda);
+    const float *b = p->b + (p->b_transposed ? column * p->ldb : column);
+    cblas_sgemm(CblasRowMajor, p->a_transposed ? CblasTrans : CblasNoTrans, p->b_transposed ? CblasTrans : CblasNoTrans,
+                (blasint)rows, (blasint)columns, (blasint)p->k, 1.0f, a, (blasint)p->lda, b, (blasint)p->ldb,
+                seeded ? 1.0f : 0.0f, c, (blasint)p->ldc);
+}
+
+void shd_op_matmul(shd_pool *pool, const shd_matmul *product) {
+    if (product->m == 0 || product->n == 0) return;
+    const double start = shd_clock_ms();
+    tiled_product t = {.product = product, .kernels = shd_kernels_get()};
+    choose_tiles(&t);
+    shd_pool_run(pool, tile_task, &t, shd_div_ceil(product->m, t.tile_rows) * t.tiles_across);
+    atomic_fetch_add_explicit(&done_flop, 2 * product->m * product->n * product->k, memory_order_relaxed);
+    atomic_fetch_add_explicit(&spent_ns, (int64_t)((shd_clock_ms() - start) * 1e6), memory_order_relaxed);
+}
+
+void shd_matmul_stats_get(shd_matmul_stats *out) {
+    out->ms = (double)atomic_load_explicit(&spent_ns, memory_order_relaxed) * 1e-6;
+    out->flop = (double)atomic_load_explicit(&done_flop, memory_order_relaxed);
+}
+
+void shd_matmul_stats_reset(void) {
+    atomic_store_explicit(&spent_ns, 0, memory_order_relaxed);
+    atomic_store_explicit(&done_flop, 0, memory_order_relaxed);
+}
