@@ -69,14 +69,6 @@ static void say_failure(const shd_train_rank *rank, sherd_status status) {
         shd_say_error("%s", sherd_last_error());
 }
 
-static void say_outcome(const shd_job *job, const shd_train_summary *summary) {
-    if (summary->first_step == summary->step)
-        printf("nothing to do: %" PRId64 " of %" PRId64
-               " steps were done before; train.steps says how many there are to be\n",
-               summary->step, job->train.steps);
-    printf("metrics      %s/metrics.jsonl\ncheckpoints  %s\n", job->log.dir, job->checkpoint.dir);
-}
-
 int shd_train_rank_run(const shd_train_rank *rank) {
     rank_view view = {.rank = rank, .shows = rank->place->rank == 0};
     shd_progress_init(&view.progress, stdout, rank->job->train.steps, rank->job->log.every);
@@ -87,14 +79,13 @@ int shd_train_rank_run(const shd_train_rank *rank) {
     }
     signal(SIGTTOU, SIG_IGN); /* a rank's group is in the background: its writes must not stop it */
     const shd_train_hooks hooks = {.started = started, .stepped = stepped, .user = &view};
-    shd_train_summary summary;
-    sherd_status status = shd_train_run(rank->job, rank->place, &hooks, &summary);
+    sherd_status status = shd_train_run(rank->job, rank->place, &hooks);
     if (view.shows) shd_progress_finish(&view.progress, status == SHERD_OK);
     sherd_log_set(NULL, NULL, SHERD_LOG_ERROR);
     if (status != SHERD_OK)
         say_failure(rank, status);
     else if (view.shows)
-        say_outcome(rank->job, &summary);
+        printf("metrics      %s/metrics.jsonl\ncheckpoints  %s\n", rank->job->log.dir, rank->job->checkpoint.dir);
     shd_progress_fini(&view.progress);
     return shd_status_exit_code(status);
 }

@@ -184,7 +184,7 @@ class Train(unittest.TestCase):
         for said in ("done: 2 steps", "nothing to do"):
             done = sherd("train", self.job, "-n", "2", "--set", "train.steps=2")
             self.assertEqual(done.returncode, 0, done.stderr)
-            self.assertIn(said, done.stdout)
+            self.assertIn(said, done.stdout + done.stderr)
 
     def ranks_of(self, launcher):
         with open(f"/proc/{launcher}/task/{launcher}/children") as file:
