@@ -131,35 +131,55 @@ static sherd_status set_defaults(shd_job *job, const shd_yaml_place *section_pla
 
 /* --- the whole ---------------------------------------------------------------------------------------------------------- */
 
-static sherd_status load(shd_job *job, const char *path, const shd_job_setting *settings, int32_t setting_count) {
+/* Where a job comes from: the file at `path`, or `text`, which `path` then only names. */
+typedef struct job_input {
+    const char *path, *text;
+    const shd_job_setting *settings;
+    int32_t setting_count;
+} job_input;
+
+static sherd_status load(shd_job *job, const job_input *in) {
     int32_t key_count, section_count;
     (void)shd_job_keys(&key_count);
     (void)shd_job_sections(&section_count);
     job->keep = shd_keep_create();
-    if (!job->keep) return out_of_memory(path);
-    job->path = shd_keep_text(job->keep, path, strlen(path));
+    if (!job->keep) return out_of_memory(in->path);
+    job->path = shd_keep_text(job->keep, in->path, strlen(in->path));
     job->origins = shd_keep_take(job->keep, sizeof *job->origins * (size_t)key_count);
     shd_yaml_place *section_places = shd_keep_take(job->keep, sizeof *section_places * (size_t)section_count);
-    if (!job->path || !job->origins || !section_places) return out_of_memory(path);
+    if (!job->path || !job->origins || !section_places) return out_of_memory(in->path);
     const shd_yaml_node *root;
-    SHD_TRY(shd_yaml_parse_file(job->path, job->keep, &root));
+    if (in->text)
+        SHD_TRY(shd_yaml_parse(job->path, true, in->text, strlen(in->text), job->keep, &root));
+    else
+        SHD_TRY(shd_yaml_parse_file(job->path, job->keep, &root));
     SHD_TRY(bind_file(job, root, section_places));
-    for (int32_t i = 0; i < setting_count; i++) SHD_TRY(bind_setting(job, &settings[i]));
+    for (int32_t i = 0; i < in->setting_count; i++) SHD_TRY(bind_setting(job, &in->settings[i]));
     SHD_TRY(set_defaults(job, section_places));
     SHD_TRY(shd_job_complete(job));
     return shd_job_check(job);
 }
 
-sherd_status shd_job_load(const char *path, const shd_job_setting *settings, int32_t setting_count, shd_job **out) {
+static sherd_status create(const job_input *in, shd_job **out) {
     shd_job *job = shd_alloc(1, sizeof *job);
-    if (!job) return out_of_memory(path);
-    sherd_status status = load(job, path, settings, setting_count);
+    if (!job) return out_of_memory(in->path);
+    sherd_status status = load(job, in);
     if (status != SHERD_OK) {
         shd_job_destroy(job);
         return status;
     }
     *out = job;
     return SHERD_OK;
+}
+
+sherd_status shd_job_load(const char *path, const shd_job_setting *settings, int32_t setting_count, shd_job **out) {
+    const job_input in = {.path = path, .settings = settings, .setting_count = setting_count};
+    return create(&in, out);
+}
+
+sherd_status shd_job_from_json(const char *source, const char *text, shd_job **out) {
+    const job_input in = {.path = source, .text = text};
+    return create(&in, out);
 }
 
 void shd_job_destroy(shd_job *job) {

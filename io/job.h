@@ -65,13 +65,16 @@ typedef struct shd_job_setting {
  * Owns: destroy *out with shd_job_destroy.
  * Fails: CONFIG (the user's mistake, with its place), IO (the file cannot be read), MEMORY. */
 sherd_status shd_job_load(const char *path, const shd_job_setting *settings, int32_t setting_count, shd_job **out);
+/* Reads the job back from its resolved form (a checkpoint's note has it), which is a job file too. `source` names it in messages.
+ * Fails: CONFIG, MEMORY. */
+sherd_status shd_job_from_json(const char *source, const char *text, shd_job **out);
 /* Accepts NULL. */
 void shd_job_destroy(shd_job *job);
 
 /* The word of a choice, e.g. shd_job_word("optimizer.name", job->optimizer.name); "" when there is none. */
 const char *shd_job_word(const char *key_path, int32_t value);
 
-/* The job as resolved, one JSON object of sections, every key present. *out: release with shd_free. Fails: MEMORY. */
+/* The job as resolved, one JSON object of sections with every key that its model has. *out: release with shd_free. Fails: MEMORY. */
 sherd_status shd_job_resolved_json(const shd_job *job, char **out);
 
 /* Every key with its value in `job` and where that comes from, what it may be, and its help; NULL job: the defaults.

@@ -82,12 +82,21 @@ static shd_yaml_place place_of(const shd_job *job, const char *key) {
     return place;
 }
 
+/* What only llama has. */
+static const char *const llama_keys[] = {"model.n_kv_head", "model.d_ff", "model.rope_theta"};
+enum { LLAMA_KEY_COUNT = sizeof llama_keys / sizeof *llama_keys };
+
+bool shd_job_has(const shd_job *job, const char *key_path) {
+    for (int32_t i = 0; i < LLAMA_KEY_COUNT; i++)
+        if (strcmp(llama_keys[i], key_path) == 0) return job->model.family == SHD_JOB_LLAMA;
+    return true;
+}
+
 static sherd_status check_gpt2(const shd_job *job) {
-    static const char *const foreign[] = {"model.n_kv_head", "model.d_ff", "model.rope_theta"};
-    for (int32_t i = 0; i < 3; i++) {
-        shd_yaml_place place = place_of(job, foreign[i]);
-        if (is_set(job, foreign[i]))
-            return shd_yaml_fail(&place, foreign[i], "gpt2 does not have it; remove the key, or take family: llama");
+    for (int32_t i = 0; i < LLAMA_KEY_COUNT; i++) {
+        shd_yaml_place place = place_of(job, llama_keys[i]);
+        if (is_set(job, llama_keys[i]))
+            return shd_yaml_fail(&place, llama_keys[i], "gpt2 does not have it; remove the key, or take family: llama");
     }
     return SHERD_OK;
 }
@@ -170,6 +179,8 @@ static sherd_status check_run(const shd_job *job) {
     if (job->run.comm == SHD_JOB_COMM_SELF && job->run.ranks > 1)
         return shd_yaml_fail(&place, "run.comm", "self is for one rank, and there are %lld; take auto or shm",
                              (long long)job->run.ranks);
+    if (job->run.comm == SHD_JOB_COMM_SHM && job->run.ranks == 1)
+        return shd_yaml_fail(&place, "run.comm", "shm is for two ranks or more, and there is 1; take auto or self");
     return SHERD_OK;
 }
 

@@ -73,6 +73,9 @@ sherd_status shd_job_complete(shd_job *job);
 /* Refuses values that are impossible together. Fails: CONFIG. */
 sherd_status shd_job_check(const shd_job *job);
 
+/* False for a key that the job's model family does not have (model.rope_theta with gpt2). */
+bool shd_job_has(const shd_job *job, const char *key_path);
+
 /* Where `key_path` was set, and whether it was. */
 const shd_job_origin *shd_job_origin_of(const shd_job *job, const char *key_path);
 

@@ -55,6 +55,7 @@ static json_t *job_json(const shd_job *job) {
     json_t *root = json_object();
     bool good = root != NULL;
     for (int32_t i = 0; good && i < count; i++) {
+        if (!shd_job_has(job, keys[i].path)) continue;
         json_t *section = *keys[i].section ? json_object_get(root, keys[i].section) : root;
         if (!section) {
             section = json_object();
@@ -118,10 +119,12 @@ static void origin_text(const shd_job *job, int32_t index, char *text, size_t by
 static void explain_key(shd_text *out, const shd_job *job, int32_t index) {
     int32_t count;
     const shd_job_key *key = &shd_job_keys(&count)[index];
+    bool unused = job && !shd_job_has(job, key->path);
     char expected[SHD_JOB_TEXT_BYTES], origin[SHD_JOB_TEXT_BYTES];
     shd_job_expected(key, expected);
     origin_text(job, index, origin, sizeof origin);
-    char *value = job ? value_text(job, key) : NULL;
+    if (unused) snprintf(origin, sizeof origin, "not in %s", shd_job_word("model.family", (int32_t)job->model.family));
+    char *value = unused ? shd_strdup("none") : job ? value_text(job, key) : NULL;
     shd_text_add(out, "%s%s: %s  (%s)\n", *key->section ? "  " : "", key->name, value ? value : default_text(key),
                  origin);
     shd_text_add(out, "      %s%s%s; %s\n", expected, *key->unit ? ", in " : "", key->unit, key->help);

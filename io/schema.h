@@ -40,7 +40,7 @@
     X(model, n_layer, int64_t, INT, REQUIRED, INTS(1, 4096), "", "number of transformer blocks") \
     X(model, n_head, int64_t, INT, REQUIRED, INTS(1, 1 << 16), "", "attention heads of a block") \
     X(model, n_kv_head, int64_t, INT, COMPUTED("n_head"), INTS(1, 1 << 16), "", "key and value heads, dividing n_head; llama only") \
-    X(model, d_ff, int64_t, INT, COMPUTED("4 x d_model for gpt2, required for llama"), INTS(1, 1 << 22), "", "width inside the feed-forward part; llama only") \
+    X(model, d_ff, int64_t, INT, COMPUTED("none: llama needs it"), INTS(1, 1 << 22), "", "width inside the feed-forward part; llama only") \
     X(model, rope_theta, double, REAL, DEFAULT("10000.0"), ABOVE(0), "", "base of the rotary position frequencies; llama only") \
     X(model, tied_embeddings, bool, BOOL, COMPUTED("true for gpt2, false for llama"), ANY, "", "the output layer is the embedding matrix") \
     X(model, init, shd_job_source, WORD_OR_PATH, DEFAULT("random"), WORDS(INIT), "", "initial weights: random from train.seed, or a safetensors file") \

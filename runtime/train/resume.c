@@ -1,0 +1,205 @@
+#include "runtime/train/resume.h"
+
+#include "io/checkpoint.h"
+#include "io/json.h"
+#include "runtime/base/log.h"
+#include "runtime/base/memory.h"
+#include "runtime/base/status.h"
+
+#include <jansson.h>
+#include <stdio.h>
+#include <string.h>
+
+/* --- writing a note ----------------------------------------------------------------------------------------------------- */
+
+/* Adds a value to `object`, taking the reference, also when it fails. */
+static bool add(json_t *object, const char *key, json_t *value) { return json_object_set_new(object, key, value) == 0; }
+
+static json_t *note_json(const char *job_text, const shd_tokens *tokens, uint64_t fingerprint, int64_t sequence,
+                         int64_t tokens_seen) {
+    json_t *note = json_object(), *data = json_object();
+    bool good = note && data && add(data, "tokens", json_integer(shd_tokens_count(tokens))) &&
+                add(data, "fingerprint", shd_json_from_hash(fingerprint)) &&
+                add(note, "job", json_loads(job_text, 0, NULL)) && add(note, "sequence", json_integer(sequence)) &&
+                add(note, "tokens_seen", json_integer(tokens_seen)) && json_object_set(note, "data", data) == 0;
+    json_decref(data);
+    if (good) return note;
+    json_decref(note);
+    return NULL;
+}
+
+sherd_status shd_resume_note(const shd_job *job, shd_tokens *tokens, int64_t sequence, int64_t tokens_seen,
+                             char **out) {
+    uint64_t fingerprint;
+    char *job_text;
+    SHD_TRY(shd_tokens_fingerprint(tokens, &fingerprint));
+    SHD_TRY(shd_job_resolved_json(job, &job_text));
+    json_t *note = note_json(job_text, tokens, fingerprint, sequence, tokens_seen);
+    shd_free(job_text);
+    if (!note) return shd_fail(SHERD_MEMORY, "no memory for the note of a checkpoint");
+    sherd_status status = shd_json_print(note, 0, out);
+    json_decref(note);
+    return status;
+}
+
+/* --- holding a note against the job ------------------------------------------------------------------------------------- */
+
+/* A key by its path, "section.key" or "key"; NULL when it is not there. */
+static const json_t *at_path(const json_t *job, const char *path) {
+    char section[64];
+    const char *dot = strchr(path, '.');
+    if (!dot) return json_object_get(job, path);
+    snprintf(section, sizeof section, "%.*s", (int)(dot - path), path);
+    return json_object_get(json_object_get(job, section), dot + 1);
+}
+
+static void value_text(const json_t *value, char *text, size_t bytes) {
+    size_t used = value ? json_dumpb(value, text, bytes - 1, JSON_ENCODE_ANY | JSON_REAL_PRECISION(9)) : 0;
+    if (used == 0) used = (size_t)snprintf(text, bytes, "not set");
+    text[used < bytes ? used : bytes - 1] = 0;
+}
+
+/* True for what may not change: the model (not where its first weights came from), seed and order of data. */
+static bool is_fixed(const char *path) {
+    static const char *const fixed[] = {"data.shuffle", "data.ignored_token", "train.seed"};
+    for (size_t i = 0; i < sizeof fixed / sizeof *fixed; i++)
+        if (strcmp(path, fixed[i]) == 0) return true;
+    return strncmp(path, "model.", 6) == 0 && strcmp(path, "model.init") != 0;
+}
+
+/* True for what says where and how, not what is computed. */
+static bool is_silent(const char *path) {
+    return strncmp(path, "run.", 4) == 0 || strncmp(path, "log.", 4) == 0 || strncmp(path, "checkpoint.", 11) == 0;
+}
+
+static sherd_status compare_key(const char *path, const json_t *then, const json_t *now, bool report) {
+    char then_text[160], now_text[160];
+    bool equal = then && now ? json_equal(then, now) : then == now;
+    if (equal || is_silent(path)) return SHERD_OK;
+    value_text(then, then_text, sizeof then_text);
+    value_text(now, now_text, sizeof now_text);
+    if (is_fixed(path))
+        return shd_fail(SHERD_DATA,
+                        "%s was %s and is %s now; a run cannot go on with another one: set it back, or take another "
+                        "checkpoint.dir, or "
+                        "checkpoint.resume: never",
+                        path, then_text, now_text);
+    if (report) shd_log(SHERD_LOG_INFO, "resuming: %s was %s and is %s now", path, then_text, now_text);
+    return SHERD_OK;
+}
+
+/* Every key that either job has. */
+static sherd_status compare_keys(const json_t *then, const json_t *now, bool report) {
+    json_t *all = json_deep_copy(now);
+    if (!all) return shd_fail(SHERD_MEMORY, "no memory to compare jobs");
+    sherd_status status = json_object_update_recursive(all, (json_t *)then) == 0
+                              ? SHERD_OK
+                              : shd_fail(SHERD_MEMORY, "no memory to compare jobs");
+    const char *name, *key;
+    json_t *section, *value;
+    json_object_foreach(all, name, section) {
+        if (!json_is_object(section) && status == SHERD_OK)
+            status = compare_key(name, at_path(then, name), at_path(now, name), report);
+        json_object_foreach(section, key, value) {
+            char path[128];
+            snprintf(path, sizeof path, "%s.%s", name, key);
+            if (status == SHERD_OK) status = compare_key(path, at_path(then, path), at_path(now, path), report);
+        }
+    }
+    json_decref(all);
+    return status;
+}
+
+static sherd_status compare_jobs(const json_t *note, const shd_job *job, bool report) {
+    const json_t *then = json_object_get(note, "job");
+    char *text;
+    if (!json_is_object(then))
+        return shd_fail(SHERD_DATA, "its note holds no job; it was not written by 'sherd train'");
+    SHD_TRY(shd_job_resolved_json(job, &text));
+    json_t *now = json_loads(text, 0, NULL);
+    shd_free(text);
+    sherd_status status = now ? compare_keys(then, now, report) : shd_fail(SHERD_MEMORY, "no memory to compare jobs");
+    json_decref(now);
+    return status;
+}
+
+static sherd_status compare_data(const json_t *note, const shd_job *job, shd_tokens *tokens) {
+    const json_t *data = json_object_get(note, "data"),
+                 *trained_on = at_path(json_object_get(note, "job"), "data.train");
+    uint64_t then, now;
+    int64_t then_count, now_count = shd_tokens_count(tokens);
+    SHD_TRY(shd_json_int(data, "tokens", 0, INT64_MAX, &then_count));
+    SHD_TRY(shd_json_hash(data, "fingerprint", &then));
+    SHD_TRY(shd_tokens_fingerprint(tokens, &now));
+    if (then == now) return SHERD_OK;
+    return shd_fail(SHERD_DATA,
+                    "data.train has changed: it was %s with %lld tokens (fingerprint %016llx) and is %s with %lld "
+                    "(%016llx); set it back, or take "
+                    "another checkpoint.dir, or checkpoint.resume: never",
+                    json_is_string(trained_on) ? json_string_value(trained_on) : "another file", (long long)then_count,
+                    (unsigned long long)then, job->data.train, (long long)now_count, (unsigned long long)now);
+}
+
+static sherd_status read_note(const json_t *note, const shd_job *job, shd_tokens *tokens, bool report,
+                              shd_resume *out) {
+    SHD_TRY(shd_json_int(note, "sequence", 0, INT64_MAX, &out->sequence));
+    SHD_TRY(shd_json_int(note, "tokens_seen", 0, INT64_MAX, &out->tokens_seen));
+    SHD_TRY(compare_data(note, job, tokens));
+    return compare_jobs(note, job, report);
+}
+
+/* --- finding the checkpoint --------------------------------------------------------------------------------------------- */
+
+/* Checkpoints load where they were saved: the same number of ranks, the same stage. */
+static sherd_status compare_layout(const shd_checkpoint_manifest *manifest, const shd_job *job) {
+    if (manifest->world_size == job->run.ranks && manifest->stage == job->shard.stage) return SHERD_OK;
+    return shd_fail(SHERD_DATA,
+                    "saved by %d ranks at stage %d, and the job has %lld ranks at stage %lld; resume with the same",
+                    manifest->world_size, manifest->stage, (long long)job->run.ranks, (long long)job->shard.stage);
+}
+
+static sherd_status read_checkpoint(const shd_job *job, shd_tokens *tokens, bool report, shd_resume *out) {
+    shd_checkpoint *checkpoint;
+    json_t *note;
+    SHD_TRY(shd_checkpoint_open(out->path, &checkpoint));
+    const shd_checkpoint_manifest *manifest = shd_checkpoint_content(checkpoint);
+    out->step = manifest->step;
+    const char *text = manifest->note ? manifest->note : "{}";
+    sherd_status status = shd_json_parse(text, (int64_t)strlen(text), &note);
+    if (status == SHERD_OK) {
+        status = read_note(note, job, tokens, report, out);
+        if (status == SHERD_OK && out->step < job->train.steps) status = compare_layout(manifest, job);
+        json_decref(note);
+    }
+    shd_checkpoint_close(checkpoint);
+    if (status == SHERD_OK) return SHERD_OK;
+    return shd_fail_within(status, "%s", out->path);
+}
+
+/* A fresh run beside older checkpoints would be overtaken by them at the next resume. */
+static sherd_status warn_of_leftovers(const shd_job *job, bool report) {
+    char *left;
+    SHD_TRY(shd_checkpoint_find(job->checkpoint.dir, &left));
+    if (left && report)
+        shd_log(SHERD_LOG_WARN, "checkpoint.resume is never, but %s is there: a later resume may take it", left);
+    shd_free(left);
+    return SHERD_OK;
+}
+
+sherd_status shd_resume_find(const shd_job *job, shd_tokens *tokens, bool report, shd_resume *out) {
+    *out = (shd_resume){0};
+    const char *asked = job->checkpoint.resume.path;
+    if (!asked && job->checkpoint.resume.word == SHD_RESUME_NEVER) return warn_of_leftovers(job, report);
+    SHD_TRY(shd_checkpoint_find(asked ? asked : job->checkpoint.dir, &out->path));
+    if (!out->path && asked)
+        return shd_fail(SHERD_DATA, "checkpoint.resume: there is no complete checkpoint at %s", asked);
+    if (!out->path) return SHERD_OK;
+    sherd_status status = read_checkpoint(job, tokens, report, out);
+    if (status != SHERD_OK) shd_resume_fini(out);
+    return status;
+}
+
+void shd_resume_fini(shd_resume *resume) {
+    shd_free(resume->path);
+    *resume = (shd_resume){0};
+}

@@ -1,0 +1,297 @@
+/* The job loop. A step: read data, run the step program, evaluate when it is due, write the row, show it, save when it is due. */
+#include "runtime/train/train.h"
+
+#include "io/metrics.h"
+#include "runtime/base/clock.h"
+#include "runtime/base/log.h"
+#include "runtime/base/memory.h"
+#include "runtime/base/status.h"
+#include "runtime/session/setup.h"
+#include "runtime/train/evaluate.h"
+#include "runtime/train/feed.h"
+#include "runtime/train/resume.h"
+#include "runtime/train/setup.h"
+#include "runtime/train/weights.h"
+
+#include <math.h>
+#include <string.h>
+
+/* A run, from its start to its end. */
+typedef struct job_run {
+    const shd_job *job;
+    const shd_train_hooks *hooks;
+    sherd_options options;
+    shd_feed *training, *validation; /* validation: NULL without one */
+    shd_evaluation_plan evaluation;
+    shd_model *model;
+    sherd_session *session;
+    shd_pool *pool;       /* the session's */
+    shd_metrics *metrics; /* rank 0 */
+    shd_resume from;
+    shd_train_summary summary;
+    double row_end_ms;   /* when the last row was written, or the first step could begin */
+    double save_wait_ms; /* since then */
+} job_run;
+
+static bool is_first_rank(const job_run *run) { return run->options.rank == 0; }
+
+/* --- mathematics: the model's callbacks, with this run's data ----------------------------------------------------------- */
+
+static sherd_status forward(void *user, const sherd_view *view) {
+    job_run *run = user;
+    if (view->unit == 0) {
+        shd_batch batch = shd_feed_batch(run->training, view->micro_step);
+        shd_model_bind(run->model, run->pool, &batch);
+    }
+    return shd_model_forward(run->model, view);
+}
+
+static sherd_status backward(void *user, const sherd_view *view) {
+    job_run *run = user;
+    SHD_TRY(shd_model_backward(run->model, view));
+    if (view->unit != shd_model_describe(run->model)->unit_count - 1) return SHERD_OK;
+    /* The head has written the losses. */
+    shd_batch batch = shd_feed_batch(run->training, view->micro_step);
+    return sherd_add_loss(run->session, batch.losses, shd_feed_micro_tokens(run->training));
+}
+
+/* --- a step -------------------------------------------------------------------------------------------------------------- */
+
+static bool is_due(int64_t every, int64_t completed, int64_t last) {
+    return every > 0 && (completed % every == 0 || completed == last);
+}
+
+static sherd_status evaluate_if_due(job_run *run, shd_metrics_row *row) {
+    const shd_job *job = run->job;
+    row->validated = is_due(job->train.evaluate_every, run->summary.step, job->train.steps);
+    if (!row->validated) return SHERD_OK;
+    SHD_TRY(shd_evaluate(run->session, run->model, run->pool, run->validation, &run->evaluation, &run->options,
+                         &row->validation_loss));
+    run->summary.validation_loss = row->validation_loss;
+    return SHERD_OK;
+}
+
+/* Writes the row, shows it, and starts the clock of the next one. */
+static sherd_status report_row(job_run *run, shd_metrics_row *row) {
+    double now_ms = shd_clock_ms();
+    double known_ms = row->data_ms + row->compute_ms + row->exposed_comm_ms + row->optimizer_ms + row->save_wait_ms;
+    row->other_ms = fmax(now_ms - run->row_end_ms - known_ms, 0);
+    run->row_end_ms = now_ms;
+    run->save_wait_ms = 0;
+    if (run->metrics) SHD_TRY(shd_metrics_write(run->metrics, row));
+    if (!run->hooks->stepped) return SHERD_OK;
+    const shd_train_step step = {.step = run->summary.step,
+                                 .loss = row->loss,
+                                 .grad_norm = row->grad_norm,
+                                 .lr = row->lr,
+                                 .validation_loss = row->validated ? row->validation_loss : NAN,
+                                 .tokens = row->tokens,
+                                 .step_ms = shd_metrics_step_ms(row),
+                                 .peak_bytes = row->peak_bytes};
+    run->hooks->stepped(run->hooks->user, &step);
+    return SHERD_OK;
+}
+
+static int64_t step_tokens(const job_run *run) { return run->job->train.global_batch * run->job->model.context; }
+
+/* The number of the sequence that the next step begins with. */
+static int64_t next_sequence(const job_run *run) {
+    return run->from.sequence + (run->summary.step - run->from.step) * run->job->train.global_batch;
+}
+
+static sherd_status save_if_due(job_run *run) {
+    const shd_job *job = run->job;
+    int64_t step = run->summary.step;
+    if (step != job->train.steps && !is_due(job->checkpoint.every, step, job->train.steps)) return SHERD_OK;
+    double start_ms = shd_clock_ms();
+    char *note;
+    SHD_TRY(shd_resume_note(job, shd_feed_tokens(run->training), next_sequence(run), run->summary.tokens_seen, &note));
+    sherd_status status = sherd_session_save(run->session, job->checkpoint.dir, note);
+    shd_free(note);
+    SHD_TRY(status);
+    run->save_wait_ms += shd_clock_ms() - start_ms;
+    if (run->hooks->saved) run->hooks->saved(run->hooks->user, step);
+    return SHERD_OK;
+}
+
+static sherd_status run_step(job_run *run) {
+    double start_ms = shd_clock_ms();
+    int64_t target_count;
+    SHD_TRY(shd_feed_read_step(run->training, next_sequence(run), &target_count));
+    double data_ms = shd_clock_ms() - start_ms;
+    const sherd_callbacks callbacks = {.size = sizeof callbacks, .forward = forward, .backward = backward, .user = run};
+    sherd_step_result result;
+    SHD_TRY(sherd_run_step(run->session, target_count, &callbacks, &result));
+    run->summary.step++;
+    run->summary.tokens_seen += step_tokens(run);
+    run->summary.loss = result.loss;
+    shd_metrics_row row = {.step = result.step,
+                           .loss = result.loss,
+                           .grad_norm = result.grad_norm,
+                           .lr = result.lr,
+                           .tokens = step_tokens(run),
+                           .tokens_seen = run->summary.tokens_seen,
+                           .data_ms = data_ms,
+                           .compute_ms = result.compute_ms,
+                           .exposed_comm_ms = result.exposed_comm_ms,
+                           .optimizer_ms = result.optimizer_ms,
+                           .save_wait_ms = run->save_wait_ms,
+                           .peak_bytes = result.peak_bytes};
+    SHD_TRY(evaluate_if_due(run, &row));
+    SHD_TRY(report_row(run, &row));
+    return save_if_due(run);
+}
+
+static sherd_status run_steps(job_run *run) {
+    run->row_end_ms = shd_clock_ms();
+    while (run->summary.step < run->job->train.steps) {
+        if (run->hooks->stopping && run->hooks->stopping(run->hooks->user)) {
+            run->summary.stopped = true;
+            return SHERD_OK;
+        }
+        int64_t step = run->summary.step;
+        sherd_status status = run_step(run);
+        if (status == SHERD_NUMERIC) return shd_fail_within(status, "step %lld", (long long)step);
+        SHD_TRY(status);
+    }
+    return SHERD_OK;
+}
+
+/* --- the start ------------------------------------------------------------------------------------------------------------ */
+
+static shd_feed_config feed_config(const shd_job *job, const char *path, const sherd_options *options,
+                                   int32_t micro_steps) {
+    return (shd_feed_config){.tokens = {.path = path,
+                                        .format = job->data.format,
+                                        .vocab_size = job->model.vocab_size,
+                                        .context = job->model.context,
+                                        .ignored_token = job->data.ignored_token},
+                             .seed = (uint64_t)job->train.seed,
+                             .shuffle = job->data.shuffle,
+                             .micro_batch = job->train.micro_batch,
+                             .micro_steps = micro_steps,
+                             .rank = options->rank,
+                             .world_size = options->world_size};
+}
+
+static sherd_status open_data(job_run *run) {
+    const shd_job *job = run->job;
+    shd_feed_config config = feed_config(job, job->data.train, &run->options, run->options.micro_steps);
+    SHD_TRY(shd_feed_create(&config, &run->training));
+    if (!job->data.validation) return SHERD_OK;
+    config = feed_config(job, job->data.validation, &run->options, 1);
+    SHD_TRY(shd_feed_create(&config, &run->validation));
+    int64_t available = shd_tokens_sequence_count(shd_feed_tokens(run->validation));
+    run->evaluation = shd_evaluation_plan_make(available, job->train.evaluate_sequences, job->train.micro_batch,
+                                               run->options.world_size);
+    if (job->train.evaluate_every > 0) run->options.eval_micro_steps = run->evaluation.micro_steps;
+    return SHERD_OK;
+}
+
+static sherd_status fill(job_run *run) {
+    const shd_job *job = run->job;
+    if (run->from.path) return sherd_session_load(run->session, run->from.path, NULL);
+    if (!job->model.init.path) {
+        shd_model_random random = {.model = run->model, .seed = (uint64_t)job->train.seed};
+        return sherd_session_fill(run->session, shd_model_fill_random, &random);
+    }
+    shd_weights_file *file;
+    SHD_TRY(shd_weights_file_open(job->model.init.path, run->model, &file));
+    sherd_status status = sherd_session_fill(run->session, shd_weights_file_fill, file);
+    shd_weights_file_close(file);
+    return status;
+}
+
+static sherd_status start(job_run *run) {
+    SHD_TRY(shd_job_model(run->job, &run->model));
+    SHD_TRY(sherd_session_create(&run->options, shd_model_describe(run->model), &run->session));
+    run->pool = shd_session_pool(run->session);
+    SHD_TRY(fill(run));
+    if (is_first_rank(run)) SHD_TRY(shd_metrics_open(run->job->log.dir, run->from.step, &run->metrics));
+    return SHERD_OK;
+}
+
+/* --- the whole ------------------------------------------------------------------------------------------------------------ */
+
+static void log_start(const job_run *run) {
+    const shd_job *job = run->job;
+    const shd_plan *plan = shd_session_plan(run->session);
+    shd_log(SHERD_LOG_INFO,
+            "training %s: %lld parameters, %d rank%s x %d thread%s, stage %d, gather %s, sums in fixed order",
+            job->top.name, (long long)plan->parameter_count, run->options.world_size,
+            run->options.world_size == 1 ? "" : "s", run->options.threads, run->options.threads == 1 ? "" : "s",
+            run->options.stage, plan->policy.gather_shared ? "shared" : "copy");
+    if (run->from.path)
+        shd_log(SHERD_LOG_INFO, "resumed from %s: %lld of %lld steps are done", run->from.path,
+                (long long)run->from.step, (long long)job->train.steps);
+}
+
+static sherd_status train(job_run *run) {
+    SHD_TRY(open_data(run));
+    SHD_TRY(shd_resume_find(run->job, shd_feed_tokens(run->training), is_first_rank(run), &run->from));
+    run->summary.first_step = run->summary.step = run->from.step;
+    run->summary.tokens_seen = run->from.tokens_seen;
+    if (run->from.step >= run->job->train.steps) {
+        if (is_first_rank(run))
+            shd_log(SHERD_LOG_INFO, "nothing to do: %s has all %lld steps; raise train.steps to go on", run->from.path,
+                    (long long)run->job->train.steps);
+        return SHERD_OK;
+    }
+    SHD_TRY(start(run));
+    if (is_first_rank(run)) log_start(run);
+    if (run->hooks->started) run->hooks->started(run->hooks->user, run->summary.step);
+    return run_steps(run);
+}
+
+static void fini(job_run *run) {
+    shd_metrics_close(run->metrics);
+    sherd_session_destroy(run->session);
+    shd_model_destroy(run->model);
+    shd_resume_fini(&run->from);
+    shd_feed_destroy(run->validation);
+    shd_feed_destroy(run->training);
+}
+
+sherd_status shd_train_run(const shd_job *job, const sherd_options *place, const shd_train_hooks *hooks) {
+    static const shd_train_hooks none;
+    job_run run = {.job = job, .hooks = hooks ? hooks : &none, .summary = {.loss = NAN, .validation_loss = NAN}};
+    shd_job_options(job, &run.options);
+    run.options.rank = place->rank;
+    run.options.rendezvous = place->rendezvous;
+    if (place->world_size != run.options.world_size)
+        return shd_fail(SHERD_CONFIG, "run.ranks is %d, but %d ranks were started", run.options.world_size,
+                        place->world_size);
+    sherd_status status = train(&run);
+    if (status == SHERD_OK && run.hooks->finished) run.hooks->finished(run.hooks->user, &run.summary);
+    fini(&run);
+    return status;
+}
+
+/* --- looking without starting --------------------------------------------------------------------------------------------- */
+
+static sherd_status check_init(const shd_job *job) {
+    shd_model *model;
+    SHD_TRY(shd_job_model(job, &model));
+    sherd_status status = SHERD_OK;
+    if (job->model.init.path) {
+        shd_weights_file *file;
+        status = shd_weights_file_open(job->model.init.path, model, &file);
+        if (status == SHERD_OK) shd_weights_file_close(file);
+    }
+    shd_model_destroy(model);
+    return status;
+}
+
+static sherd_status check_data(job_run *run) {
+    SHD_TRY(open_data(run));
+    return shd_resume_find(run->job, shd_feed_tokens(run->training), false, &run->from);
+}
+
+sherd_status shd_train_check(const shd_job *job) {
+    job_run run = {.job = job};
+    shd_job_options(job, &run.options);
+    SHD_TRY(check_init(job));
+    sherd_status status = check_data(&run);
+    fini(&run);
+    return status;
+}
