@@ -39,21 +39,25 @@ void shd_job_options(const shd_job *job, sherd_options *out) {
     out->start_timeout_s = job->run.start_timeout_s;
 }
 
-sherd_status shd_job_model(const shd_job *job, shd_model **out) {
+shd_model_config shd_job_model_config(const shd_job *job) {
     static const shd_model_family families[] = {[SHD_JOB_GPT2] = SHD_MODEL_GPT2, [SHD_JOB_LLAMA] = SHD_MODEL_LLAMA};
-    const shd_model_config config = {.family = families[job->model.family],
-                                     .vocab_size = job->model.vocab_size,
-                                     .context = job->model.context,
-                                     .d_model = job->model.d_model,
-                                     .n_layer = job->model.n_layer,
-                                     .n_head = job->model.n_head,
-                                     .n_kv_head = job->model.n_kv_head,
-                                     .d_ff = job->model.d_ff,
-                                     .rope_theta = job->model.rope_theta,
-                                     .tied_embeddings = job->model.tied_embeddings,
-                                     .frozen = job->model.frozen.items,
-                                     .frozen_count = job->model.frozen.count,
-                                     .micro_batch = job->train.micro_batch,
-                                     .threads = shd_job_threads(job)};
+    return (shd_model_config){.family = families[job->model.family],
+                              .vocab_size = job->model.vocab_size,
+                              .context = job->model.context,
+                              .d_model = job->model.d_model,
+                              .n_layer = job->model.n_layer,
+                              .n_head = job->model.n_head,
+                              .n_kv_head = job->model.n_kv_head,
+                              .d_ff = job->model.d_ff,
+                              .rope_theta = job->model.rope_theta,
+                              .tied_embeddings = job->model.tied_embeddings,
+                              .frozen = job->model.frozen.items,
+                              .frozen_count = job->model.frozen.count,
+                              .micro_batch = job->train.micro_batch,
+                              .threads = shd_job_threads(job)};
+}
+
+sherd_status shd_job_model(const shd_job *job, shd_model **out) {
+    const shd_model_config config = shd_job_model_config(job);
     return shd_model_create(&config, out);
 }

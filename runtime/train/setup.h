@@ -14,6 +14,9 @@ int32_t shd_job_threads(const shd_job *job);
  * validation data give. */
 void shd_job_options(const shd_job *job, sherd_options *out);
 
+/* What the job says of its model, scratch memory sized for shd_job_threads. Its texts belong to the job. */
+shd_model_config shd_job_model_config(const shd_job *job);
+
 /* The job's model, its scratch memory sized for shd_job_threads. Owns: destroy *out with shd_model_destroy.
  * Fails: CONFIG (a key that is impossible, named), MEMORY. */
 sherd_status shd_job_model(const shd_job *job, shd_model **out);
