@@ -55,8 +55,7 @@ sherd_status shd_checkpoint_write_rank(const char *parent, int64_t step, int32_t
 
 /* Makes the checkpoint complete, once every rank has written. Rank 0 only. Checks that all files are there and that
  * together they hold every element of every tensor, and of every state of those not frozen.
- * Fails: DATA (the note is no JSON object, a file is missing or damaged), INTERNAL (elements that no rank wrote), IO,
- * MEMORY. */
+ * Fails: DATA (the note is no JSON object; a file is missing or damaged; elements that no rank wrote), IO, MEMORY. */
 sherd_status shd_checkpoint_commit(const char *parent, const shd_checkpoint_manifest *manifest);
 
 /* Removes `parent`/step-%08d.partial after a save that failed. Best effort: what cannot be removed stays and does no

@@ -11,6 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the file's byte order is copied as it is");
+
 enum { LENGTH_BYTES = 8, HEADER_BYTES_MAX = 100000000 }; /* the bound of the format's own reader */
 
 struct shd_safetensors {
