@@ -1,0 +1,38 @@
+#!/bin/sh
+# demo.sh BUILD_FOLDER: trains a small byte-level GPT on text of this machine, on two ranks, stage 3, beside a byte 3-gram.
+set -eu
+
+build=$1
+top=$(CDPATH='' cd -- "$(dirname -- "$0")/.." && pwd)
+sherd=$build/sherd
+job=$top/configs/demo.yaml
+
+say() { printf '\n== %s\n' "$*"; }
+
+# A fresh folder for every run.
+mkdir -p "$top/runs"
+number=1
+while ! mkdir "$top/runs/demo-$number" 2>/dev/null; do number=$((number + 1)); done
+run=$top/runs/demo-$number
+
+# with_data COMMAND...: the job on this run's data.
+with_data() {
+    "$@" --set "data.train=$run/train.txt" --set "data.validation=$run/validation.txt" --set "run.dir=$run"
+}
+
+say 'Text of this machine'
+INSTALL="$top/dev install" "$top/examples/collect_text.sh" "$run"
+
+say 'What the plan promises'
+with_data "$sherd" train "$job" --dry-run
+
+say 'Training on 2 ranks, stage 3'
+began=$(date +%s)
+with_data "$sherd" train "$job"
+took=$(($(date +%s) - began))
+
+say 'A sample'
+"$sherd" sample "$run/checkpoints" --prompt 'The ' --tokens 300 --temperature 0.7
+
+say 'Results'
+python3 "$top/examples/demo_report.py" "$sherd" "$build/examples/byte_trigram" "$job" "$run" "$took"
