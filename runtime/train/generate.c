@@ -5,6 +5,7 @@
 #include "runtime/base/random.h"
 #include "runtime/base/status.h"
 #include "runtime/model/model.h"
+#include "runtime/session/setup.h"
 #include "runtime/train/note.h"
 
 #include <math.h>
@@ -19,7 +20,7 @@ typedef struct text_generator {
     shd_checkpoint *checkpoint;
     shd_model_config config;
     shd_model *model;
-    shd_pool *pool;
+    shd_pool *pool; /* the session's */
     sherd_session *session;
     int32_t *tokens; /* all so far; room for the prompt and what is generated */
     int64_t token_count;
@@ -56,11 +57,11 @@ static sherd_status open_session(text_generator *generator) {
     generator->config.micro_batch = 1;
     generator->config.threads = generator->request->threads;
     SHD_TRY(shd_model_create(&generator->config, &generator->model));
-    SHD_TRY(shd_pool_create(generator->request->threads, &generator->pool));
     sherd_options options = SHERD_OPTIONS_INIT;
     options.eval_micro_steps = 1;
     options.threads = generator->request->threads;
     SHD_TRY(sherd_session_create(&options, shd_model_describe(generator->model), &generator->session));
+    generator->pool = shd_session_pool(generator->session);
     SHD_TRY(sherd_session_fill(generator->session, fill, generator));
 
     size_t context = (size_t)generator->config.context;
@@ -77,8 +78,7 @@ static sherd_status open_session(text_generator *generator) {
 
 static void close_generator(text_generator *generator) {
     sherd_session_destroy(generator->session);
-    shd_pool_destroy(generator->pool);
-    if (generator->model) shd_model_destroy(generator->model);
+    shd_model_destroy(generator->model);
     shd_checkpoint_close(generator->checkpoint);
     shd_free(generator->path);
     shd_free(generator->tokens);
