@@ -170,6 +170,7 @@ void sherd_session_traffic(const sherd_session *session, sherd_traffic *out) {
         .exchange_count = stats.calls[SHD_COLLECTIVE_EXCHANGE],
     };
     for (int32_t c = 0; c < SHD_COLLECTIVES; c++) {
+        if (c == SHD_COLLECTIVE_EXCHANGE) continue;
         out->logical_bytes += stats.logical_bytes[c];
         out->moved_bytes += stats.moved_bytes[c];
     }

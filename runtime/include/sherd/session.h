@@ -115,7 +115,7 @@ SHERD_API void sherd_note_free(char *note);
 /* What has been sent so far by this rank. */
 typedef struct sherd_traffic {
     int64_t gather_count, gather_gradient_count, reduce_count, exchange_count;
-    int64_t logical_bytes; /* what a copying backend would move */
+    int64_t logical_bytes; /* what a copying backend would receive in gathers and reduces; exchanges are a few KiB */
     int64_t moved_bytes;   /* what was moved */
 } sherd_traffic;
 SHERD_API void sherd_session_traffic(const sherd_session *session, sherd_traffic *out);

@@ -1,0 +1,89 @@
+/* What is communicated, counted where it happens, against lists written by hand.
+ *
+ * Three units of 500, 1000 and 200 elements on two ranks: shards of 256, 512 and 256 elements, so that a rank receives 1024, 2048 and 1024
+ * bytes when a unit is gathered or reduced. */
+#include "support/ranks.h"
+
+#include <criterion/criterion.h>
+#include <string.h>
+
+enum { RANKS = 2, ALL_UNITS = 1024 + 2048 + 1024, STAGE_3_GATHERS = 1024 + 2048 + 1024 + 2048 + 1024 };
+
+static const sherd_tensor tensors[] = {{"a", 1, {500}}, {"b", 1, {1000}}, {"c", 1, {200}}};
+static const sherd_unit units[] = {{.name = "a", .first_tensor = 0, .tensor_count = 1},
+                                   {.name = "b", .first_tensor = 1, .tensor_count = 1},
+                                   {.name = "c", .first_tensor = 2, .tensor_count = 1}};
+
+/* Per step: gathers, gathers of gradients, reduces, exchanges; bytes a copying backend would receive; bytes that were moved. */
+typedef struct expectation {
+    int stage;
+    sherd_gather gather;
+    int micro_steps;
+    sherd_traffic traffic;
+} expectation;
+
+static sherd_status zero_fill(void *user, int32_t tensor, int64_t first, int64_t count, float *values) {
+    (void)user, (void)tensor, (void)first;
+    memset(values, 0, (size_t)count * sizeof *values);
+    return SHERD_OK;
+}
+
+static sherd_status zero_gradients(void *user, const sherd_view *view) {
+    (void)user;
+    for (int32_t t = 0; t < 3; t++)
+        if (view->gradients[t]) memset(view->gradients[t], 0, (size_t)tensors[t].shape[0] * sizeof(float));
+    return SHERD_OK;
+}
+
+static int count_one_step(void *user, const sherd_options *options) {
+    const expectation *expected = user;
+    const sherd_model model = {sizeof model, units, 3, tensors, 3, 0, 0};
+    sherd_session *session;
+    EXPECT(sherd_session_create(options, &model, &session) == SHERD_OK);
+    EXPECT(sherd_session_fill(session, zero_fill, NULL) == SHERD_OK);
+    sherd_callbacks callbacks = {.size = sizeof callbacks, .forward = zero_gradients, .backward = zero_gradients};
+    for (int step = 0; step < 2; step++) {
+        sherd_traffic before, after;
+        sherd_session_traffic(session, &before);
+        EXPECT(sherd_run_step(session, 1, &callbacks, NULL) == SHERD_OK);
+        sherd_session_traffic(session, &after);
+        EXPECT(after.gather_count - before.gather_count == expected->traffic.gather_count);
+        EXPECT(after.gather_gradient_count - before.gather_gradient_count == expected->traffic.gather_gradient_count);
+        EXPECT(after.reduce_count - before.reduce_count == expected->traffic.reduce_count);
+        EXPECT(after.exchange_count - before.exchange_count == expected->traffic.exchange_count);
+        EXPECT(after.logical_bytes - before.logical_bytes == expected->traffic.logical_bytes);
+        EXPECT(after.moved_bytes - before.moved_bytes == expected->traffic.moved_bytes);
+    }
+    sherd_session_destroy(session);
+    return 0;
+}
+
+Test(traffic, is_what_each_stage_gather_and_accumulation_promise, .timeout = 60) {
+    static const expectation table[] = {
+        {0, SHERD_GATHER_COPY, 1, {0, 3, 3, 2, 2 * ALL_UNITS, 2 * ALL_UNITS}},
+        {0, SHERD_GATHER_COPY, 2, {0, 3, 6, 2, 3 * ALL_UNITS, 3 * ALL_UNITS}},
+        {1, SHERD_GATHER_COPY, 1, {3, 0, 3, 2, 2 * ALL_UNITS, 2 * ALL_UNITS}},
+        {1, SHERD_GATHER_COPY, 2, {3, 0, 6, 2, 3 * ALL_UNITS, 3 * ALL_UNITS}},
+        {1, SHERD_GATHER_SHARED, 1, {3, 0, 3, 2, 2 * ALL_UNITS, ALL_UNITS}},
+        {1, SHERD_GATHER_SHARED, 2, {3, 0, 6, 2, 3 * ALL_UNITS, 2 * ALL_UNITS}},
+        {2, SHERD_GATHER_COPY, 2, {3, 0, 6, 2, 3 * ALL_UNITS, 3 * ALL_UNITS}},
+        {2, SHERD_GATHER_SHARED, 2, {3, 0, 6, 2, 3 * ALL_UNITS, 2 * ALL_UNITS}},
+        {3, SHERD_GATHER_COPY, 1, {5, 0, 3, 2, STAGE_3_GATHERS + ALL_UNITS, STAGE_3_GATHERS + ALL_UNITS}},
+        {3, SHERD_GATHER_COPY, 2, {10, 0, 6, 2, 2 * (STAGE_3_GATHERS + ALL_UNITS), 2 * (STAGE_3_GATHERS + ALL_UNITS)}},
+        {3, SHERD_GATHER_SHARED, 1, {5, 0, 3, 2, STAGE_3_GATHERS + ALL_UNITS, ALL_UNITS}},
+        {3, SHERD_GATHER_SHARED, 2, {10, 0, 6, 2, 2 * (STAGE_3_GATHERS + ALL_UNITS), 2 * ALL_UNITS}},
+    };
+    for (size_t i = 0; i < sizeof table / sizeof *table; i++)
+        for (int clip = 0; clip <= 1; clip++) {
+            sherd_options options = SHERD_OPTIONS_INIT;
+            options.stage = table[i].stage;
+            options.gather = table[i].gather;
+            options.micro_steps = table[i].micro_steps;
+            options.clip = clip;
+            options.timeout_s = options.start_timeout_s = 20;
+            expectation expected = table[i];
+            int line = run_ranks(RANKS, &options, count_one_step, &expected);
+            cr_assert_eq(line, 0, "stage %d, gather %d, %d micro-steps, clip %d: line %d", table[i].stage,
+                         table[i].gather, table[i].micro_steps, clip, line);
+        }
+}
