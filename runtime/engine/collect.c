@@ -60,7 +60,9 @@ sherd_status shd_engine_verdict(shd_engine *engine) {
     shd_verdict mine = {.loss = engine->loss,
                         .square_sum = engine->square_sum,
                         .target_count = engine->local_targets,
-                        .arena_bytes = shd_memory_held(SHD_MEMORY_ARENA)};
+                        .arena_bytes = shd_memory_held(SHD_MEMORY_ARENA),
+                        .flags = training ? engine->flags : 0};
+    if (training) engine->flags = 0;
     SHD_TRY(shd_comm_exchange(engine->config.comm, &mine, sizeof mine, engine->verdicts));
 
     shd_exact_sum_clear(&engine->loss);
@@ -71,6 +73,7 @@ sherd_status shd_engine_verdict(shd_engine *engine) {
         shd_exact_sum_merge(&engine->loss, &verdict->loss);
         shd_exact_sum_merge(&engine->square_sum, &verdict->square_sum);
         targets += verdict->target_count;
+        engine->result.flags |= verdict->flags;
         if (verdict->arena_bytes > peak_bytes) peak_bytes = verdict->arena_bytes;
     }
     double loss = shd_exact_sum_value(&engine->loss);

@@ -50,6 +50,8 @@ sherd_status shd_engine_computed(shd_engine *engine);
 
 /* Adds to the loss of the running program, exactly. */
 void shd_engine_add_loss(shd_engine *engine, const double *terms, int64_t count);
+/* Adds to the flags that the next VERDICT of a step carries to all ranks. */
+void shd_engine_raise(shd_engine *engine, uint32_t flags);
 /* An evaluation learns its targets as it goes: this rank's count, set before the program's end. */
 void shd_engine_set_targets(shd_engine *engine, int64_t count);
 

@@ -12,6 +12,7 @@ typedef struct shd_verdict {
     shd_exact_sum loss, square_sum;
     int64_t target_count; /* evaluation: this rank's */
     int64_t arena_bytes;
+    uint32_t flags;
 } shd_verdict;
 
 typedef struct shd_engine_times {
@@ -37,6 +38,7 @@ struct shd_engine {
     shd_exact_sum loss, square_sum;
     int64_t local_targets, target_count;
     double clip_scale;
+    uint32_t flags; /* raised since the last step's verdict */
     double compute_since_ms;
     shd_engine_times times;
     sherd_step_result result;

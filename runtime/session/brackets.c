@@ -75,6 +75,13 @@ sherd_status sherd_add_loss(sherd_session *session, const double *terms, int64_t
     return SHERD_OK;
 }
 
+sherd_status sherd_raise(sherd_session *session, uint32_t flags) {
+    if (!session) return shd_fail(SHERD_ARGUMENT, "sherd_raise: the session is NULL");
+    if (session->phase == SHD_PHASE_DEAD) return shd_session_expect(session, SHD_PHASE_BOUNDARY, "sherd_raise");
+    shd_engine_raise(session->engine, flags);
+    return SHERD_OK;
+}
+
 /* Runs what is left of the program; nothing of the caller's may be due. */
 static sherd_status close_program(sherd_session *session, const char *call) {
     if (session->bracket_open) return shd_fail(SHERD_STATE, "%s: the last bracket is still open", call);

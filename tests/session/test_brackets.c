@@ -32,6 +32,10 @@ static int train(void *user, const sherd_options *options) {
                 square_sum += (double)oracle.gradients[t][i] * oracle.gradients[t][i];
         EXPECT(fabs(result.grad_norm - sqrt(square_sum)) <= 1e-12 * sqrt(square_sum));
         EXPECT(result.loss == (step * BATCH * BATCH + BATCH * (BATCH - 1) / 2) / (double)BATCH);
+        /* What one rank raises, all see, in the same step and once. */
+        EXPECT(result.flags == (step == 1 ? 4u | (options->world_size > 1 ? 2u : 0u) : 0u));
+        if (step == 0 && options->rank == 0) EXPECT(sherd_raise(session, 4) == SHERD_OK);
+        if (step == 0 && options->rank == 1) EXPECT(sherd_raise(session, 2) == SHERD_OK);
         EXPECT(result.target_count == BATCH && result.step == step && result.lr == 0.125);
     }
     EXPECT(sherd_session_step_count(session) == STEPS);

@@ -41,6 +41,7 @@ typedef struct sherd_step_result {
     int64_t target_count; /* counted targets of the global batch */
     double compute_ms, exposed_comm_ms, optimizer_ms;
     int64_t peak_bytes; /* largest over the ranks: bytes held in the plan's arenas */
+    uint32_t flags;     /* what ranks have told each other; see sherd_raise */
 } sherd_step_result;
 
 typedef struct sherd_evaluation {
@@ -77,6 +78,11 @@ SHERD_API sherd_status sherd_backward_end(sherd_session *session, int32_t unit);
 
 /* Adds `count` loss terms to the step's (or evaluation's) loss, exactly: no grouping or order of calls changes the sum. */
 SHERD_API sherd_status sherd_add_loss(sherd_session *session, const double *terms, int64_t count);
+
+/* Tells all ranks something with the next step: its result's `flags` is the union of what every rank has raised since the last
+ * one. What the bits mean is the caller's affair ("a signal came: stop together"). Threads: the session's own; a signal
+ * handler sets a variable instead and the loop raises. */
+SHERD_API sherd_status sherd_raise(sherd_session *session, uint32_t flags);
 
 /* Closes the step: reduces, clips, updates. Collective. `result` may be NULL.
  * Fails: STATE; NUMERIC when loss or gradient norm is not finite (on all ranks alike; no parameter has changed if clip > 0). */
