@@ -10,11 +10,11 @@
 
 enum { BATCH = 12, SAVED_AFTER = 2, STEPS = 4 };
 
-typedef struct story {
+struct story {
     const char *dir;
     float table[17 * 33]; /* rank 0's view of the table at the end */
     double norms[STEPS];
-} story;
+};
 
 static sherd_options toy_options(int ranks, int stage, sherd_gather gather) {
     sherd_options options = SHERD_OPTIONS_INIT;
@@ -43,7 +43,7 @@ static sherd_status backward(void *user, const sherd_view *view) {
     return SHERD_OK;
 }
 
-static int take_steps(sherd_session *session, const sherd_options *options, int64_t last, story *story) {
+static int take_steps(sherd_session *session, const sherd_options *options, int64_t last, struct story *told) {
     sherd_view view;
     while (sherd_session_step_count(session) < last) {
         int64_t step = sherd_session_step_count(session);
@@ -52,7 +52,7 @@ static int take_steps(sherd_session *session, const sherd_options *options, int6
             int64_t sample = step * BATCH + (int64_t)k * options->world_size + options->rank;
             for (int32_t u = 0; u < TOY_UNITS; u++) {
                 EXPECT(sherd_forward_begin(session, u, &view) == SHERD_OK);
-                if (options->rank == 0 && u == 0) memcpy(story->table, view.parameters[TOY_TABLE], sizeof story->table);
+                if (options->rank == 0 && u == 0) memcpy(told->table, view.parameters[TOY_TABLE], sizeof told->table);
                 EXPECT(sherd_forward_end(session, u) == SHERD_OK);
             }
             for (int32_t u = TOY_UNITS; u-- > 0;) {
@@ -63,35 +63,35 @@ static int take_steps(sherd_session *session, const sherd_options *options, int6
         }
         sherd_step_result result;
         EXPECT(sherd_step(session, &result) == SHERD_OK);
-        if (options->rank == 0) story->norms[step] = result.grad_norm;
+        if (options->rank == 0) told->norms[step] = result.grad_norm;
     }
     return 0;
 }
 
 static int train_and_save(void *user, const sherd_options *options) {
-    story *story = user;
+    struct story *told = user;
     sherd_session *session;
     EXPECT(sherd_session_create(options, toy_model(), &session) == SHERD_OK);
-    EXPECT(sherd_session_save(session, story->dir, NULL) == SHERD_STATE);
+    EXPECT(sherd_session_save(session, told->dir, NULL) == SHERD_STATE);
     EXPECT(sherd_session_fill(session, toy_fill, NULL) == SHERD_OK);
-    int line = take_steps(session, options, SAVED_AFTER, story);
+    int line = take_steps(session, options, SAVED_AFTER, told);
     if (line) return line;
-    EXPECT(sherd_session_save(session, story->dir, "{\"position\": 24}") == SHERD_OK);
-    line = take_steps(session, options, STEPS, story);
+    EXPECT(sherd_session_save(session, told->dir, "{\"position\": 24}") == SHERD_OK);
+    line = take_steps(session, options, STEPS, told);
     sherd_session_destroy(session);
     return line;
 }
 
 static int load_and_train(void *user, const sherd_options *options) {
-    story *story = user;
+    struct story *told = user;
     sherd_session *session;
     char *note = NULL;
     EXPECT(sherd_session_create(options, toy_model(), &session) == SHERD_OK);
-    EXPECT(sherd_session_load(session, story->dir, &note) == SHERD_OK);
+    EXPECT(sherd_session_load(session, told->dir, &note) == SHERD_OK);
     EXPECT(note && strstr(note, "position") && strstr(note, "24"));
     sherd_note_free(note);
     EXPECT(sherd_session_step_count(session) == SAVED_AFTER);
-    int line = take_steps(session, options, STEPS, story);
+    int line = take_steps(session, options, STEPS, told);
     sherd_session_destroy(session);
     return line;
 }
@@ -123,7 +123,7 @@ Test(checkpoint, a_loaded_session_goes_on_with_the_same_bits, .timeout = 120) {
             for (int gather = SHERD_GATHER_AUTO; gather <= SHERD_GATHER_COPY; gather += 2) {
                 char dir[40];
                 make_folder(dir);
-                story whole = {.dir = dir}, resumed = {.dir = dir};
+                struct story whole = {.dir = dir}, resumed = {.dir = dir};
                 sherd_options options = toy_options(ranks, stage, (sherd_gather)gather);
                 int line = run_ranks(ranks, &options, train_and_save, &whole);
                 cr_assert_eq(line, 0, "%d ranks, stage %d, gather %d: line %d", ranks, stage, gather, line);
@@ -138,7 +138,7 @@ Test(checkpoint, a_loaded_session_goes_on_with_the_same_bits, .timeout = 120) {
 Test(checkpoint, another_layout_is_refused_on_every_rank_with_both_named, .timeout = 60) {
     char dir[40];
     make_folder(dir);
-    story whole = {.dir = dir};
+    struct story whole = {.dir = dir};
     sherd_options options = toy_options(2, 3, SHERD_GATHER_AUTO);
     cr_assert_eq(run_ranks(2, &options, train_and_save, &whole), 0);
 
@@ -158,15 +158,15 @@ Test(checkpoint, another_layout_is_refused_on_every_rank_with_both_named, .timeo
 }
 
 static int save_fails_then_trains(void *user, const sherd_options *options) {
-    story *story = user;
+    struct story *told = user;
     sherd_session *session;
     EXPECT(sherd_session_create(options, toy_model(), &session) == SHERD_OK);
     EXPECT(sherd_session_fill(session, toy_fill, NULL) == SHERD_OK);
-    int line = take_steps(session, options, 1, story);
+    int line = take_steps(session, options, 1, told);
     if (line) return line;
-    EXPECT(sherd_session_save(session, story->dir, NULL) == SHERD_IO);
-    EXPECT(strstr(sherd_last_error(), story->dir));
-    line = take_steps(session, options, 2, story);
+    EXPECT(sherd_session_save(session, told->dir, NULL) == SHERD_IO);
+    EXPECT(strstr(sherd_last_error(), told->dir));
+    line = take_steps(session, options, 2, told);
     sherd_session_destroy(session);
     return line;
 }
@@ -177,9 +177,9 @@ Test(checkpoint, a_save_that_fails_is_an_error_on_all_ranks_and_leaves_the_sessi
     int descriptor = mkstemp(file);
     cr_assert_geq(descriptor, 0);
     close(descriptor);
-    story story = {.dir = file}; /* a file where a folder is needed */
+    struct story told = {.dir = file}; /* a file where a folder is needed */
     sherd_options options = toy_options(2, 3, SHERD_GATHER_AUTO);
-    int line = run_ranks(2, &options, save_fails_then_trains, &story);
+    int line = run_ranks(2, &options, save_fails_then_trains, &told);
     cr_assert_eq(line, 0, "line %d", line);
     unlink(file);
 }
