@@ -61,6 +61,7 @@ sherd_status shd_comm_create(const shd_comm_config *config, shd_comm **out) {
     comm->unit_count = config->unit_count;
     comm->exported_bytes = config->exported_bytes;
     comm->timeout_ms = config->timeout_s * 1e3;
+    comm->spin_turns = shd_watch_spin_turns(config->world_size);
     sherd_status status = comm->backend->open(config, &comm->state);
     if (status != SHERD_OK) {
         shd_free(comm->notes);
@@ -247,7 +248,7 @@ sherd_status shd_comm_collect(shd_comm *comm, void *all) {
         const void *mail = comm->backend->mail(comm->state, rank, comm->exchanges, &bytes);
         if (bytes != comm->exchange_bytes)
             return shd_watch_fail(
-                comm, SHERD_MISMATCH, "rank %d posted %lld bytes where rank %d posted %lld, exchange %lld", rank,
+                comm, SHERD_MISMATCH, "rank %d posted %lld bytes where rank %d posted %lld bytes, exchange %lld", rank,
                 (long long)bytes, comm->rank, (long long)comm->exchange_bytes, (long long)comm->exchanges);
         if (bytes) memcpy((unsigned char *)all + rank * bytes, mail, (size_t)bytes);
     }

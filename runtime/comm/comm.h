@@ -106,7 +106,7 @@ typedef struct shd_comm_stats {
     int64_t logical_bytes[SHD_COLLECTIVES]; /* what a copying backend would receive: bytes of peers' shards */
     int64_t
         moved_bytes[SHD_COLLECTIVES]; /* bytes copied or read from peers' memory; a rank's own part counts nowhere */
-    double wait_ms;                   /* spent in shd_comm_pause and exchange */
+    double wait_ms; /* spent in shd_comm_pause and exchange, but for the few µs in which a wait spins at first */
 } shd_comm_stats;
 void shd_comm_get_stats(const shd_comm *comm, shd_comm_stats *out);
 

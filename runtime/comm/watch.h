@@ -23,7 +23,8 @@ struct shd_comm {
     int32_t rank, world_size, unit_count;
     int64_t exported_bytes;
     double timeout_ms;
-    double watched_ms; /* when the peers were last looked after */
+    int32_t spin_turns; /* of a wait, before it yields */
+    double watched_ms;  /* when the peers were last looked after */
 
     int64_t announced; /* by this rank */
     uint64_t history_hash;
@@ -34,6 +35,9 @@ struct shd_comm {
     shd_wait_notes *notes; /* apart, so that const checks may leave a note */
     shd_comm_stats stats;
 };
+
+/* How long it pays to spin when `world_size` ranks share what this process may run on. */
+int32_t shd_watch_spin_turns(int32_t world_size);
 
 void shd_watch_note(const shd_comm *comm, const shd_wait_note *note);
 
