@@ -1,5 +1,8 @@
 #include "checkpoints.h"
 
+#include <stdio.h>
+#include <string.h>
+
 const sherd_tensor job_tensors[JOB_TENSORS] = {
     {.name = "wte.weight", .dim_count = 2, .shape = {17, 5}},
     {.name = "scalar", .dim_count = 0},
@@ -27,7 +30,7 @@ rank_slices job_slices(const small_job *job, int32_t rank, bool blank) {
             int64_t first = job->copies ? 0 : rank * portion, count = job->copies ? elements : portion;
             if (first > elements) first = elements;
             if (count > elements - first) count = elements - first;
-            float *values = malloc((size_t)count * sizeof *values + 1);
+            float *values = take((size_t)count * sizeof *values + 1);
             for (int64_t i = 0; i < count; i++) values[i] = blank ? -1 : job_value(job, tensor, state, first + i);
             slices.list[slices.count++] =
                 (shd_checkpoint_slice){job_tensors[tensor].name, states[state], first, count, values};
@@ -50,9 +53,10 @@ shd_checkpoint_manifest job_manifest(const small_job *job) {
 
 sherd_status save_job(const small_job *job) {
     for (int32_t rank = job->world_size; rank-- > 0;) {
+        void *mark = mark_taken();
         rank_slices slices = job_slices(job, rank, false);
         sherd_status status = shd_checkpoint_write_rank(job->parent, job->step, rank, slices.list, slices.count);
-        for (int64_t i = 0; i < slices.count; i++) free(slices.list[i].values);
+        release_taken(mark);
         if (status != SHERD_OK) return status;
     }
     shd_checkpoint_manifest manifest = job_manifest(job);
@@ -74,17 +78,16 @@ static bool has_values(const rank_slices *read, const rank_slices *expected) {
 }
 
 sherd_status load_job(const small_job *job, bool *equal) {
-    char *path = job_path(job);
+    void *mark = mark_taken();
     shd_checkpoint *checkpoint = NULL;
-    sherd_status status = shd_checkpoint_open(path, &checkpoint);
-    free(path);
+    sherd_status status = shd_checkpoint_open(job_path(job), &checkpoint);
     *equal = true;
     for (int32_t rank = 0; status == SHERD_OK && rank < job->world_size; rank++) {
         rank_slices read = job_slices(job, rank, true), expected = job_slices(job, rank, false);
         status = shd_checkpoint_read_rank(checkpoint, rank, read.list, read.count);
         *equal = *equal && has_values(&read, &expected);
-        for (int64_t i = 0; i < read.count; i++) free(read.list[i].values), free(expected.list[i].values);
     }
     shd_checkpoint_close(checkpoint);
+    release_taken(mark);
     return status;
 }

@@ -26,7 +26,7 @@ extern const sherd_tensor job_tensors[JOB_TENSORS];
 int64_t job_elements(int tensor);
 /* The value of element `index`; state 0 is the parameter. */
 float job_value(const small_job *job, int tensor, int state, int64_t index);
-/* The slices of `rank`, with values of their own: the job's, or -1 everywhere when `blank`. */
+/* The slices of `rank`, with values of their own (taken): the job's, or -1 everywhere when `blank`. */
 rank_slices job_slices(const small_job *job, int32_t rank, bool blank);
 shd_checkpoint_manifest job_manifest(const small_job *job);
 /* Writes all ranks and commits; the commit's status. */

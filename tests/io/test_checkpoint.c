@@ -4,7 +4,11 @@
 
 #include <criterion/criterion.h>
 #include <signal.h>
+#include <stdio.h>
+#include <string.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 static const int32_t worlds[] = {1, 2, 3, 4, 8};
 enum { WORLDS = sizeof worlds / sizeof *worlds };
@@ -357,7 +361,7 @@ Test(checkpoint, exports_all_parameters_of_any_number_of_ranks) {
 Test(checkpoint, exports_overlapping_slices_larger_than_its_buffer) {
     enum { COUNT = 700001 };
     char *folder = make_folder(), *to = path_in(folder, "model.safetensors");
-    float *values = malloc(COUNT * sizeof *values);
+    float *values = take(COUNT * sizeof *values);
     for (int i = 0; i < COUNT; i++) values[i] = (float)i;
     const sherd_tensor tensor = {.name = "w", .dim_count = 1, .shape = {COUNT}};
     static const int64_t cuts[3][2] = {{0, 300000}, {10, 600000}, {299999, COUNT}};
@@ -372,11 +376,10 @@ Test(checkpoint, exports_overlapping_slices_larger_than_its_buffer) {
     cr_assert_eq(shd_checkpoint_export(folder, to), SHERD_OK, "%s", sherd_last_error());
     shd_safetensors *file = NULL;
     cr_assert_eq(shd_safetensors_open(to, &file), SHERD_OK);
-    float *read = malloc(COUNT * sizeof *read);
+    float *read = take(COUNT * sizeof *read);
     cr_assert_eq(shd_safetensors_read(file, shd_safetensors_at(file, 0), 0, COUNT, read), SHERD_OK);
     cr_assert_eq(memcmp(read, values, COUNT * sizeof *read), 0);
     shd_safetensors_close(file);
-    free(values), free(read);
     remove_folder(folder);
 }
 

@@ -4,6 +4,8 @@
 #include "runtime/base/random.h"
 
 #include <criterion/criterion.h>
+#include <stdio.h>
+#include <string.h>
 #include <xxhash.h>
 
 static const small_job saved = {.step = 3, .world_size = 2, .seed = 5};
@@ -58,7 +60,7 @@ Test(checkpoint_damage, every_other_length_of_a_file_is_noticed) {
         char *path = path_in(job_path(&job), names[i]);
         size_t bytes;
         char *content = read_whole(path, &bytes);
-        content = realloc(content, bytes + 40);
+        content = memcpy(take(bytes + 40), content, bytes);
         memset(content + bytes, i ? '\n' : 0, 40);
         for (size_t length = 0; length < bytes + 40; length++) {
             write_whole(path, content, length);
@@ -117,11 +119,12 @@ Test(checkpoint_damage, files_of_another_rank_or_run_are_refused) {
 /* Closes `body` (the text before the seal) as a manifest is closed. */
 static void write_sealed(const char *path, const char *body) {
     size_t length = strlen(body);
-    char *text = malloc(length + 64);
+    void *mark = mark_taken();
+    char *text = take(length + 64);
     int seal = snprintf(text, length + 64, "%s,\n  \"xxh3\": \"%016llx\"\n}\n", body,
                         (unsigned long long)XXH3_64bits(body, length));
     write_whole(path, text, (size_t)seal);
-    free(text);
+    release_taken(mark);
 }
 
 static char *read_body(const char *path) {
@@ -167,11 +170,10 @@ Test(checkpoint_damage, a_sealed_manifest_that_makes_no_sense_is_refused) {
     write_sealed(path, good);
     expect_whole(&job); /* so the seal below is right, and what follows is refused for its content */
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        char *at = strstr(good, rows[i].from), *bad = malloc(strlen(good) + 100);
+        char *at = strstr(good, rows[i].from), *bad = take(strlen(good) + 100);
         cr_assert_not_null(at, "row %zu", i);
-        sprintf(bad, "%.*s%s%s", (int)(at - good), good, rows[i].to, at + strlen(rows[i].from));
+        snprintf(bad, strlen(good) + 100, "%.*s%s%s", (int)(at - good), good, rows[i].to, at + strlen(rows[i].from));
         write_sealed(path, bad);
-        free(bad);
         expect_refusal(&job, "step-00000003", rows[i].to, i);
         cr_assert(strstr(sherd_last_error(), rows[i].says), "row %zu: \"%s\"", i, sherd_last_error());
     }
@@ -205,7 +207,7 @@ Test(checkpoint_damage, sealed_nonsense_never_crashes) {
     char *manifest = path_in(job_path(&job), "manifest.json"), *body = read_body(manifest),
          *rank = path_in(job_path(&job), "rank-00000.bin");
     size_t body_bytes = strlen(body), bytes, header_bytes;
-    char *content = read_whole(rank, &bytes), *bad = malloc(bytes + body_bytes + 1);
+    char *content = read_whole(rank, &bytes), *bad = take(bytes + body_bytes + 1), *file = take(bytes);
     memcpy(&header_bytes, content + 8, 8);
     int refused = 0;
     for (uint64_t round = 0; round < 3000; round++) {
@@ -215,14 +217,13 @@ Test(checkpoint_damage, sealed_nonsense_never_crashes) {
             mutate(bad, body_bytes, round);
         } else {
             /* A rank's header, its hash in the file and in the manifest. */
-            char *file = malloc(bytes), hash[17];
+            char hash[17];
             memcpy(file, content, bytes);
             mutate(file + 24, header_bytes, round);
             uint64_t before, after = XXH3_64bits(file + 24, header_bytes);
             memcpy(&before, file + 16, 8);
             memcpy(file + 16, &after, 8);
             write_whole(rank, file, bytes);
-            free(file);
             snprintf(hash, sizeof hash, "%016llx", (unsigned long long)before);
             char *at = strstr(bad, hash);
             cr_assert_not_null(at);

@@ -327,7 +327,7 @@ Test(safetensors, a_full_disk_is_an_io_error_with_path_and_cause) {
 Test(safetensors, survives_random_damage) {
     char *folder = make_folder(), *path = write_sample(folder, 5000);
     size_t bytes;
-    char *good = read_whole(path, &bytes), *bad = malloc(2 * bytes);
+    char *good = read_whole(path, &bytes), *bad = take(2 * bytes);
     size_t header_bytes = 8 + (unsigned char)good[0] + 256u * (unsigned char)good[1];
     int opened = 0, refused = 0;
     for (uint64_t round = 0; round < 4000; round++) {
