@@ -4,6 +4,8 @@
 
 #include "runtime/cli/options.h"
 
+extern const shd_command shd_command_train;
 extern const shd_command shd_command_run;
+extern const shd_command shd_command_sample;
 
 #endif

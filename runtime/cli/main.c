@@ -6,7 +6,11 @@
 #include <string.h>
 
 /* In the order of the help. */
-static const shd_command *const commands[] = {&shd_command_run};
+static const shd_command *const commands[] = {
+    &shd_command_train,
+    &shd_command_run,
+    &shd_command_sample,
+};
 enum { COMMAND_COUNT = sizeof commands / sizeof *commands };
 
 static int print_help(void) {

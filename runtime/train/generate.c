@@ -1,6 +1,7 @@
 #include "runtime/train/generate.h"
 
 #include "io/checkpoint.h"
+#include "io/parameter_reader.h"
 #include "runtime/base/memory.h"
 #include "runtime/base/random.h"
 #include "runtime/base/status.h"
@@ -18,6 +19,7 @@ typedef struct text_generator {
     const shd_generate *request;
     char *path;
     shd_checkpoint *checkpoint;
+    shd_parameter_reader *reader;
     shd_model_config config;
     shd_model *model;
     shd_pool *pool; /* the session's */
@@ -33,7 +35,7 @@ typedef struct text_generator {
 static sherd_status fill(void *user, int32_t tensor, int64_t first, int64_t count, float *values) {
     const text_generator *generator = user;
     const char *name = shd_model_describe(generator->model)->tensors[tensor].name;
-    return shd_checkpoint_read_parameter(generator->checkpoint, name, first, count, values);
+    return shd_parameter_reader_read(generator->reader, name, first, count, values);
 }
 
 static sherd_status open_checkpoint(text_generator *generator) {
@@ -41,6 +43,7 @@ static sherd_status open_checkpoint(text_generator *generator) {
     SHD_TRY(shd_checkpoint_find(given, &generator->path));
     if (!generator->path) return shd_fail(SHERD_DATA, "%s: there is no complete checkpoint", given);
     SHD_TRY(shd_checkpoint_open(generator->path, &generator->checkpoint));
+    SHD_TRY(shd_parameter_reader_create(generator->checkpoint, &generator->reader));
     const char *note = shd_checkpoint_content(generator->checkpoint)->note;
     sherd_status status = shd_note_model(note, &generator->config);
     if (status != SHERD_OK) return shd_fail_within(status, "%s", generator->path);
@@ -79,6 +82,7 @@ static sherd_status open_session(text_generator *generator) {
 static void close_generator(text_generator *generator) {
     sherd_session_destroy(generator->session);
     shd_model_destroy(generator->model);
+    shd_parameter_reader_destroy(generator->reader);
     shd_checkpoint_close(generator->checkpoint);
     shd_free(generator->path);
     shd_free(generator->tokens);

@@ -4,14 +4,15 @@
 
 #include "io/job.h"
 #include "runtime/model/model.h"
+#include "runtime/session/setup.h"
 
 #include <sherd/options.h>
 
 /* Compute threads of each rank: run.threads, or for `auto` the cores this process may use ÷ run.ranks, at least 1. */
 int32_t shd_job_threads(const shd_job *job);
 
-/* The session's options. Left at their defaults: rank and rendezvous, which the environment gives, and eval_micro_steps, which the
- * validation data give. */
+/* The session's options. Left at their defaults: rank and rendezvous, which the environment gives, and
+ * eval_micro_steps, which the validation data give. */
 void shd_job_options(const shd_job *job, sherd_options *out);
 
 /* What the job says of its model, scratch memory sized for shd_job_threads. Its texts belong to the job. */
@@ -20,5 +21,14 @@ shd_model_config shd_job_model_config(const shd_job *job);
 /* The job's model, its scratch memory sized for shd_job_threads. Owns: destroy *out with shd_model_destroy.
  * Fails: CONFIG (a key that is impossible, named), MEMORY. */
 sherd_status shd_job_model(const shd_job *job, shd_model **out);
+
+/* The plan that a session of the job has on rank `rank`, were its stage `stage`.
+ * Owns: destroy *out with shd_plan_destroy.
+ * Fails: CONFIG, ARGUMENT, MEMORY. */
+sherd_status shd_job_plan(const shd_job *job, int32_t stage, int32_t rank, shd_plan **out);
+
+/* A program that a session of the job runs under such a plan.
+ * Owns: destroy *out with shd_program_destroy. Fails: MEMORY. */
+sherd_status shd_job_program(const shd_job *job, const shd_plan *plan, shd_program_kind kind, shd_program **out);
 
 #endif
