@@ -91,10 +91,11 @@ static sherd_status fail_unordered(const shd_cells *cells, const spot *at, const
 /* A read of what is not there. */
 static sherd_status fail_missing(const shd_cells *cells, const spot *at, instant since, const char *why) {
     if (since.time == 0)
-        return shd_fail(SHERD_INTERNAL, "%s reads %s, which nothing has %s", name_moment(cells, at->moment).text,
-                        name_spot(cells, at).text, why);
-    return shd_fail(SHERD_INTERNAL, "%s reads %s, which nothing has %s since %s", name_moment(cells, at->moment).text,
-                    name_spot(cells, at).text, why, shd_name_moment(cells->host, since.actor, since.time).text);
+        return shd_fail(SHERD_INTERNAL, "%s reads %s, which nothing before it has %s",
+                        name_moment(cells, at->moment).text, name_spot(cells, at).text, why);
+    return shd_fail(SHERD_INTERNAL, "%s reads %s, which nothing before it has %s since %s",
+                    name_moment(cells, at->moment).text, name_spot(cells, at).text, why,
+                    shd_name_moment(cells->host, since.actor, since.time).text);
 }
 
 /* --- one segment ------------------------------------------------------------------------------ */

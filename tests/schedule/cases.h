@@ -35,7 +35,8 @@ case_programs case_compile(case_model model, case_policy policy, shd_program_kin
 void case_destroy(case_programs *programs);
 sherd_status case_verify(const case_programs *programs, int64_t *peak_bytes);
 
-/* The next policy of the matrix stages × gather × prefetch × ranks; start from `(case_policy){0}`; false after the last. */
+/* The next policy of the matrix stages × gather × prefetch × ranks; start from `(case_policy){0}`; false after the
+ * last. */
 bool case_next_policy(case_policy *policy);
 
 #endif
