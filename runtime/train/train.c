@@ -33,6 +33,9 @@ typedef struct job_run {
     double save_wait_ms; /* since then */
 } job_run;
 
+/* Told to all ranks with a step: one was asked to stop. */
+enum { FLAG_STOP = 1 };
+
 static bool is_first_rank(const job_run *run) { return run->options.rank == 0; }
 
 /* --- mathematics: the model's callbacks, with this run's data ----------------------------------------------------------- */
@@ -119,12 +122,14 @@ static sherd_status run_step(job_run *run) {
     int64_t target_count;
     SHD_TRY(shd_feed_read_step(run->training, next_sequence(run), &target_count));
     double data_ms = shd_clock_ms() - start_ms;
+    if (run->hooks->stopping && run->hooks->stopping(run->hooks->user)) SHD_TRY(sherd_raise(run->session, FLAG_STOP));
     const sherd_callbacks callbacks = {.size = sizeof callbacks, .forward = forward, .backward = backward, .user = run};
     sherd_step_result result;
     SHD_TRY(sherd_run_step(run->session, target_count, &callbacks, &result));
     run->summary.step++;
     run->summary.tokens_seen += step_tokens(run);
     run->summary.loss = result.loss;
+    run->summary.stopped = (result.flags & FLAG_STOP) && run->summary.step < run->job->train.steps;
     shd_metrics_row row = {.step = result.step,
                            .loss = result.loss,
                            .grad_norm = result.grad_norm,
@@ -144,11 +149,7 @@ static sherd_status run_step(job_run *run) {
 
 static sherd_status run_steps(job_run *run) {
     run->row_end_ms = shd_clock_ms();
-    while (run->summary.step < run->job->train.steps) {
-        if (run->hooks->stopping && run->hooks->stopping(run->hooks->user)) {
-            run->summary.stopped = true;
-            return SHERD_OK;
-        }
+    while (run->summary.step < run->job->train.steps && !run->summary.stopped) {
         int64_t step = run->summary.step;
         sherd_status status = run_step(run);
         if (status == SHERD_NUMERIC) return shd_fail_within(status, "step %lld", (long long)step);

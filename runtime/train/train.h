@@ -36,8 +36,8 @@ typedef struct shd_train_hooks {
     void (*started)(void *user, int64_t step); /* before the first step: completed steps, 0 or where it resumes */
     void (*stepped)(void *user, const shd_train_step *row);
     void (*saved)(void *user, int64_t step); /* a checkpoint of `step` completed steps is in checkpoint.dir */
-    bool (*stopping)(void *user); /* asked at every step boundary; true: the run ends here, and nothing is saved.
-                                   * Every rank is expected to be told within one step of the others. */
+    bool (*stopping)(void *user); /* asked before every step; true on any rank: all ranks end together after this step,
+                                   * and nothing more is saved */
     void (*finished)(void *user, const shd_train_summary *summary); /* at the end of a run that has not failed */
     void *user;
 } shd_train_hooks;

@@ -1,0 +1,31 @@
+/* Runs a job over ranks that are processes: rank 0 here, the others forked. */
+#ifndef TESTS_TRAIN_RUN_JOB_H
+#define TESTS_TRAIN_RUN_JOB_H
+
+#include "runtime/train/train.h"
+
+enum { MAX_STEPS = 128, MAX_RANKS = 8 };
+
+/* What came of it. */
+typedef struct job_result {
+    sherd_status status[MAX_RANKS];
+    char cause[2048]; /* rank 0's */
+    shd_train_summary summary;
+    int64_t step_count; /* rows seen by the hook */
+    shd_train_step steps[MAX_STEPS];
+    int64_t allocations[MAX_STEPS]; /* calls between a step's row and the one before it */
+} job_result;
+
+/* A small gpt2 on tokens.u16 of the working directory (make_tokens); 12 steps of 12 sequences of 8 tokens. */
+extern const char small_job[];
+/* Writes `count` u16 tokens below 60, a fixed pseudo-random text. */
+void make_tokens(const char *path, int64_t count, uint32_t seed);
+
+/* Loads `text` with settings ("key=value", NULL at the end) and runs it; `stopping_rank` is told to stop after `stop_step` steps, -1: none. */
+void run_job_stopping(const char *text, const char *const *settings, int32_t stopping_rank, int64_t stop_step,
+                      job_result *out);
+void run_job(const char *text, const char *const *settings, job_result *out);
+/* Loads and checks, without running. */
+sherd_status check_job(const char *text, const char *const *settings);
+
+#endif

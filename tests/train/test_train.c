@@ -1,0 +1,243 @@
+#include "runtime/base/memory.h"
+#include "tests/io/make_job.h"
+#include "tests/train/run_job.h"
+
+#include <criterion/criterion.h>
+#include <jansson.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static void prepare(void) {
+    enter_fresh_folder();
+    make_tokens("tokens.u16", 2000, 1);
+    make_tokens("val.u16", 700, 2); /* 87 sequences */
+}
+
+TestSuite(train, .init = prepare, .timeout = 120);
+
+#define SET(...) ((const char *const[]){__VA_ARGS__, NULL})
+
+static void expect_ok(const job_result *result) {
+    for (int r = 0; r < MAX_RANKS; r++)
+        cr_assert_eq(result->status[r], SHERD_OK, "rank %d: status %d; %s", r, result->status[r], result->cause);
+}
+
+/* --- what is computed --------------------------------------------------------------------------------------------------- */
+
+Test(train, gives_the_same_bits_on_any_number_of_ranks) {
+    static const char *const ranks[] = {"run.ranks=1", "run.ranks=2", "run.ranks=3", "run.ranks=4"};
+    job_result first, other;
+    for (int i = 0; i < 4; i++) {
+        run_job(small_job,
+                SET(ranks[i], "checkpoint.resume=never", "data.validation=val.u16", "train.evaluate_every=5"),
+                i ? &other : &first);
+        expect_ok(i ? &other : &first);
+        if (i == 0) continue;
+        cr_assert_eq(other.step_count, 12);
+        for (int s = 0; s < 12; s++) {
+            cr_assert_eq(first.steps[s].loss, other.steps[s].loss, "%s, step %d", ranks[i], s);
+            cr_assert_eq(first.steps[s].grad_norm, other.steps[s].grad_norm);
+            bool evaluated = s == 4 || s == 9 || s == 11;
+            cr_assert_eq(isnan(first.steps[s].validation_loss), !evaluated, "step %d", s);
+            if (evaluated) cr_assert_eq(first.steps[s].validation_loss, other.steps[s].validation_loss);
+        }
+    }
+    cr_assert_lt(first.steps[11].loss, first.steps[0].loss - 0.1, "nothing was learned");
+}
+
+/* With lr 0 the weights stay, and the loss of a batch that is the whole file is its validation loss. */
+Test(train, has_a_validation_loss_that_is_the_training_loss_of_the_same_sequences) {
+    static const char *const counts[] = {"train.evaluate_sequences=1", "train.evaluate_sequences=63",
+                                         "train.evaluate_sequences=64", "train.evaluate_sequences=0"};
+    static const char *const batches[] = {"train.global_batch=1", "train.global_batch=63", "train.global_batch=64",
+                                          "train.global_batch=87"};
+    for (int i = 0; i < 4; i++) {
+        job_result result;
+        run_job(small_job,
+                SET("optimizer.lr=0", "optimizer.warmup_steps=0", "data.train=val.u16", "data.validation=val.u16",
+                    "data.shuffle=false", "train.steps=1", "train.evaluate_every=1", "checkpoint.resume=never",
+                    counts[i], batches[i]),
+                &result);
+        expect_ok(&result);
+        cr_expect_float_eq(result.steps[0].validation_loss, result.steps[0].loss, 1e-12, "%s: %.17g, not %.17g",
+                           counts[i], result.steps[0].validation_loss, result.steps[0].loss);
+        run_job(small_job,
+                SET("optimizer.lr=0", "optimizer.warmup_steps=0", "data.train=val.u16", "data.validation=val.u16",
+                    "data.shuffle=false", "train.steps=1", "train.evaluate_every=1", "checkpoint.resume=never",
+                    counts[i], "run.ranks=3"),
+                &result);
+        expect_ok(&result);
+        job_result alone;
+        run_job(small_job,
+                SET("optimizer.lr=0", "optimizer.warmup_steps=0", "data.train=val.u16", "data.validation=val.u16",
+                    "data.shuffle=false", "train.steps=1", "train.evaluate_every=1", "checkpoint.resume=never",
+                    counts[i]),
+                &alone);
+        cr_expect_eq(result.steps[0].validation_loss, alone.steps[0].validation_loss, "%s", counts[i]);
+    }
+}
+
+Test(train, allocates_nothing_in_steps_after_the_first) {
+    job_result result;
+    run_job(small_job, SET("data.validation=val.u16", "train.evaluate_every=3", "run.ranks=2"), &result);
+    expect_ok(&result);
+    for (int s = 1; s < 12; s++)
+        cr_assert_eq(result.allocations[s], 0, "step %d: %d calls", s, (int)result.allocations[s]);
+}
+
+/* --- stopping and going on ---------------------------------------------------------------------------------------------- */
+
+Test(train, goes_on_as_if_it_had_never_stopped) {
+    job_result whole, part;
+    run_job(small_job, SET("checkpoint.resume=never", "run.ranks=2"), &whole);
+    expect_ok(&whole);
+    run_job_stopping(small_job, SET("checkpoint.dir=again", "log.dir=again", "checkpoint.every=5", "run.ranks=2"), 1, 7,
+                     &part);
+    expect_ok(&part);
+    cr_assert(part.summary.stopped);
+    cr_assert(part.summary.step > 7 && part.summary.step < 12, "step %d", (int)part.summary.step);
+    run_job(small_job, SET("checkpoint.dir=again", "log.dir=again", "checkpoint.every=5", "run.ranks=2"), &part);
+    expect_ok(&part);
+    cr_assert_eq(part.summary.first_step, 5);
+    cr_assert_eq(part.summary.tokens_seen, 12 * 12 * 8);
+    cr_assert_eq(part.step_count, 7);
+    for (int s = 0; s < 7; s++) cr_assert_eq(part.steps[s].loss, whole.steps[5 + s].loss);
+    cr_assert_eq(part.summary.loss, whole.summary.loss);
+    size_t length;
+    char *rows = read_file("again/metrics.jsonl", &length), *line = rows;
+    for (int s = 0; s < 12; s++, line = strchr(line, '\n') + 1) {
+        json_t *row = json_loads(line, JSON_DISABLE_EOF_CHECK, NULL);
+        cr_assert_eq(json_integer_value(json_object_get(row, "step")), s);
+        cr_assert_eq(json_real_value(json_object_get(row, "loss")), whole.steps[s].loss);
+        cr_assert_eq(json_integer_value(json_object_get(row, "tokens_seen")), (s + 1) * 96);
+        json_decref(row);
+    }
+    cr_assert_eq(*line, 0);
+    free(rows);
+    cr_assert_eq(access("again/metrics.jsonl.1", F_OK), 0);
+}
+
+Test(train, does_nothing_for_a_job_that_is_finished) {
+    job_result result;
+    run_job(small_job, NULL, &result);
+    expect_ok(&result);
+    run_job(small_job, SET("run.ranks=2", "shard.stage=1"), &result);
+    expect_ok(&result);
+    cr_assert_eq(result.step_count, 0);
+    cr_assert(result.summary.first_step == 12 && result.summary.step == 12 && !result.summary.stopped);
+    run_job(small_job, SET("train.steps=14"), &result);
+    expect_ok(&result);
+    cr_assert_eq(result.step_count, 2);
+}
+
+Test(train, starts_afresh_when_it_is_never_to_resume) {
+    job_result first, second;
+    run_job(small_job, NULL, &first);
+    run_job(small_job, SET("checkpoint.resume=never"), &second);
+    expect_ok(&second);
+    cr_assert_eq(second.step_count, 12);
+    cr_assert_eq(second.steps[0].loss, first.steps[0].loss);
+}
+
+Test(train, refuses_to_go_on_with_other_data_model_or_seed) {
+    job_result result;
+    run_job(small_job, SET("train.steps=4"), &result);
+    expect_ok(&result);
+    make_tokens("other.u16", 2000, 9);
+    const struct {
+        const char *setting, *says;
+    } cases[] = {
+        {"train.seed=7", "train.seed was 1 and is 7 now"},
+        {"data.shuffle=false", "data.shuffle was true and is false now"},
+        {"model.d_model=32", "model.d_model was 16 and is 32 now"},
+        {"model.n_layer=3", "model.n_layer was 2 and is 3 now"},
+        {"model.frozen=[\"wpe.*\"]", "model.frozen was [] and is [\"wpe.*\"] now"},
+        {"data.ignored_token=3", "data.ignored_token was null and is 3 now"},
+        {"data.train=other.u16", "data.train has changed: it was "},
+        {"run.ranks=2", "saved by 1 ranks at stage 3, and the job has 2 ranks at stage 3"},
+        {"shard.stage=1", "saved by 1 ranks at stage 3, and the job has 1 ranks at stage 1"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        cr_expect_eq(check_job(small_job, SET(cases[i].setting)), SHERD_DATA, "%s", cases[i].setting);
+        cr_expect_not_null(strstr(sherd_last_error(), cases[i].says), "%s: %s", cases[i].setting, sherd_last_error());
+        cr_expect_not_null(strstr(sherd_last_error(), "step-00000004"));
+    }
+    run_job(small_job, SET("train.seed=7"), &result);
+    cr_assert_eq(result.status[0], SHERD_DATA);
+    /* What may change. */
+    cr_assert_eq(
+        check_job(small_job, SET("optimizer.lr=1e-3", "train.global_batch=6", "shard.prefetch=0", "model.init=random")),
+        SHERD_OK, "%s", sherd_last_error());
+    cr_assert_eq(check_job(small_job, SET("checkpoint.resume=nowhere")), SHERD_DATA);
+    cr_assert_not_null(strstr(sherd_last_error(), "checkpoint.resume: there is no complete checkpoint at "));
+}
+
+Test(train, goes_on_at_the_next_sequence_when_the_batch_changes) {
+    job_result result;
+    run_job(small_job, SET("train.steps=4"), &result);
+    run_job(small_job, SET("train.steps=8", "train.global_batch=6", "log.dir=log2"), &result);
+    expect_ok(&result);
+    cr_assert_eq(result.summary.tokens_seen, (4 * 12 + 4 * 6) * 8);
+}
+
+/* --- what goes wrong ---------------------------------------------------------------------------------------------------- */
+
+Test(train, names_the_step_at_which_numbers_stop_being_finite) {
+    job_result result;
+    run_job(small_job, SET("optimizer.lr=1e38", "optimizer.warmup_steps=0", "train.clip=0"), &result);
+    cr_assert_eq(result.status[0], SHERD_NUMERIC);
+    cr_assert_eq(strncmp(result.cause, "step ", 5), 0, "%s", result.cause);
+    cr_assert_eq(atoll(result.cause + 5), result.step_count, "%s after %d rows", result.cause, (int)result.step_count);
+}
+
+/* One rank meets it; the others fail because of that one, and none hangs. */
+Test(train, ends_on_every_rank_when_one_meets_a_bad_token) {
+    size_t length;
+    char *bytes = read_file("tokens.u16", &length);
+    bytes[2 * 8 * 99 + 6] = 60; /* in sequence 99, which rank 0 has at step 8 */
+    bytes[2 * 8 * 99 + 7] = 0;
+    write_file("tokens.u16", bytes, length);
+    free(bytes);
+    job_result result;
+    run_job(small_job, SET("data.shuffle=false", "run.ranks=3"), &result);
+    cr_assert_eq(result.step_count, 8);
+    int told = 0;
+    for (int r = 0; r < 3; r++) {
+        cr_assert(result.status[r] == SHERD_DATA || result.status[r] == SHERD_PEER, "rank %d: %d", r, result.status[r]);
+        told += result.status[r] == SHERD_DATA;
+    }
+    cr_assert_eq(told, 1);
+    cr_assert_not_null(strstr(result.cause, "token 60 at byte 1590 is not below model.vocab_size 60"), "%s",
+                       result.cause);
+}
+
+Test(train, is_refused_before_it_starts_when_its_files_are_wrong) {
+    make_tokens("short.u16", 8, 1);
+    write_text("init.safetensors", "no weights");
+    const struct {
+        const char *setting, *says;
+    } cases[] = {
+        {"data.train=none.u16", "none.u16: cannot open the token file: No such file or directory"},
+        {"data.train=short.u16", "short.u16: 8 tokens are too few; model.context 8 needs at least 9"},
+        {"data.validation=short.u16", "short.u16: 8 tokens are too few"},
+        {"data.format=llmc", "bad llmc header: magic"},
+        {"model.init=init.safetensors", "init.safetensors"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        cr_expect_eq(check_job(small_job, SET(cases[i].setting)), SHERD_DATA, "%s", cases[i].setting);
+        cr_expect_not_null(strstr(sherd_last_error(), cases[i].says), "%s: %s", cases[i].setting, sherd_last_error());
+    }
+    cr_expect_eq(check_job(small_job, SET("model.frozen=[\"no.such.*\"]")), SHERD_CONFIG);
+    cr_assert_eq(check_job(small_job, NULL), SHERD_OK);
+    cr_assert_eq(shd_memory_held(SHD_MEMORY_OBJECTS), 0);
+}
+
+Test(train, leaves_no_memory_behind) {
+    job_result result;
+    run_job(small_job, SET("data.validation=val.u16", "train.evaluate_every=3", "checkpoint.every=4"), &result);
+    expect_ok(&result);
+    cr_assert_eq(shd_memory_held(SHD_MEMORY_OBJECTS), 0);
+    cr_assert_eq(shd_memory_held(SHD_MEMORY_ARENA), 0);
+}
