@@ -76,10 +76,10 @@ static inline float exp_of(float x) {
     return x < lowest ? 0.0f : e * power;
 }
 
-/* 1 / (1 + e^-x), with e = e^-x in *e for those who need 1 - sigmoid = e·sigmoid. Exact to a few ulp in both tails down to e^-87. */
+/* 1 / (1 + e^-x), with e = e^-x in *e for those who need 1 - sigmoid = e·sigmoid. Good to a few ulp in both tails; 0 below -87. */
 static inline float sigmoid_of(float x, float *e) {
     *e = exp_of(x < -87.0f ? 87.0f : -x);
-    return 1.0f / (1.0f + *e);
+    return x < -87.0f ? 0.0f : 1.0f / (1.0f + *e);
 }
 
 #endif

@@ -1,0 +1,48 @@
+/* What the tests of operations share: numbers, memory, and the two questions asked of every operation.
+ *
+ * - Is its error against the float64 reference at most twice that of the plain float reference? Errors are the largest over all
+ *   elements, relative to the natural scale of the output: its largest magnitude. One ulp of that scale is granted on top, since the plain
+ *   reference is often exact by luck (one addend, one column) and then twice its error is nothing. An output that is zero throughout must
+ *   be exactly zero.
+ * - Are its bits the same with 1, 2 and 3 threads? */
+#ifndef SHD_TESTS_OPS_CHECK_H
+#define SHD_TESTS_OPS_CHECK_H
+
+#include "runtime/device/pool.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum { CHECK_POOLS = 3 };
+
+/* Pools of 1, 2, 3 threads; ready between check_begin and check_end. */
+extern shd_pool *check_pools[CHECK_POOLS];
+void check_begin(void);
+/* Frees everything that came from the functions below. */
+void check_end(void);
+
+/* 64-byte aligned, each byte 0x7f: floats and doubles that read as huge numbers. */
+void *check_memory(int64_t bytes);
+float *check_floats(int64_t count);
+double *check_doubles(int64_t count);
+
+/* Numbers of a normal distribution, the same for the same seed. */
+float *check_random(int64_t count, uint64_t seed, double scale);
+int32_t *check_random_ids(int64_t count, uint64_t seed, int32_t below);
+float *check_copy(int64_t count, const float *x);
+double *check_widen(int64_t count, const float *x);
+
+/* Asserts what is written on top of this file. `what` names the case. */
+void check_error(const char *what, int64_t count, const float *fast, const float *plain, const double *exact);
+/* The same for outputs in double (losses). */
+void check_error_f64(const char *what, int64_t count, const double *fast, const double *plain, const double *exact);
+void check_same_bits(const char *what, int64_t bytes, const void *a, const void *b);
+
+/* Asserts that gradient[i] is the derivative of loss(context) by input[i], by central differences, for up to 200 elements spread over
+ * the input. `input` is restored. */
+void check_gradient(const char *what, int64_t count, double *input, const double *gradient, double (*loss)(void *),
+                    void *context);
+/* Σ weight·y: the loss whose gradient by y is `weight`. */
+double check_dot(int64_t count, const double *weight, const double *y);
+
+#endif

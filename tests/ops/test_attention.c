@@ -1,0 +1,174 @@
+#include "runtime/ops/ops.h"
+#include "runtime/ops/reference.h"
+
+#include "check.h"
+#include <criterion/criterion.h>
+#include <stdio.h>
+#include <string.h>
+
+typedef struct shape {
+    int64_t sequences, context, heads, kv_heads, head_size, pad;
+    double scale; /* of queries: how peaked the softmax is */
+} shape;
+
+/* Blocks are 64 rows: contexts below, at, and just above one and two of them. */
+static const shape shapes[] = {
+    {0, 4, 1, 1, 4, 0, 1},    {1, 1, 1, 1, 1, 0, 1},    {2, 18, 5, 1, 8, 3, 1},
+    {3, 33, 1, 1, 17, 0, 1},  {1, 64, 4, 2, 16, 5, 1},  {2, 65, 6, 3, 6, 1, 4},
+    {1, 129, 4, 4, 32, 0, 1}, {1, 200, 6, 2, 64, 7, 1}, {1, 130, 5, 5, 10, 0, 30},
+};
+enum { SHAPES = sizeof shapes / sizeof *shapes };
+
+static int64_t q_count(const shape *s) { return s->sequences * s->context * (s->heads * s->head_size + s->pad); }
+static int64_t kv_count(const shape *s) { return s->sequences * s->context * (s->kv_heads * s->head_size + s->pad); }
+static int64_t row_count(const shape *s) { return s->sequences * s->heads * s->context; }
+
+static shd_reference_attention_operands_f64 exact_operands(const shape *s, const float *q, const float *k,
+                                                           const float *v, const float *out) {
+    const int64_t stride = s->heads * s->head_size + s->pad, kv_stride = s->kv_heads * s->head_size + s->pad;
+    return (shd_reference_attention_operands_f64){s->sequences,
+                                                  s->context,
+                                                  s->heads,
+                                                  s->kv_heads,
+                                                  s->head_size,
+                                                  check_widen(q_count(s), q),
+                                                  check_widen(kv_count(s), k),
+                                                  check_widen(kv_count(s), v),
+                                                  stride,
+                                                  kv_stride,
+                                                  check_widen(q_count(s), out),
+                                                  stride,
+                                                  check_doubles(row_count(s)),
+                                                  check_doubles(s->context)};
+}
+
+typedef struct gradients {
+    float *dq, *dk, *dv;
+} gradients;
+
+static gradients new_gradients(const shape *s, const float *blank_q, const float *blank_kv) {
+    return (gradients){check_copy(q_count(s), blank_q), check_copy(kv_count(s), blank_kv),
+                       check_copy(kv_count(s), blank_kv)};
+}
+
+/* Outputs start as copies of `blank`, so that what lies between rows is compared too. */
+static void try_shape(const shape *s) {
+    char what[120];
+    snprintf(what, sizeof what, "attention %dx%d heads %d/%d of %d", (int)s->sequences, (int)s->context, (int)s->heads,
+             (int)s->kv_heads, (int)s->head_size);
+    const int64_t stride = s->heads * s->head_size + s->pad, kv_stride = s->kv_heads * s->head_size + s->pad;
+    const float *q = check_random(q_count(s), 1, s->scale), *k = check_random(kv_count(s), 2, 1);
+    const float *v = check_random(kv_count(s), 3, 1), *dout = check_random(q_count(s), 4, 1);
+    const float *blank_q = check_random(q_count(s), 5, 1), *blank_kv = check_random(kv_count(s), 6, 1);
+
+    shd_reference_attention_operands_f64 exact = exact_operands(s, q, k, v, blank_q);
+    double *dq = check_widen(q_count(s), blank_q), *dk = check_widen(kv_count(s), blank_kv);
+    double *dv = check_widen(kv_count(s), blank_kv);
+    shd_reference_attention_f64(&exact);
+    shd_reference_attention_backward_f64(&exact, check_widen(q_count(s), dout), dq, dk, dv);
+
+    shd_reference_attention_operands_f32 plain = {s->sequences,
+                                                  s->context,
+                                                  s->heads,
+                                                  s->kv_heads,
+                                                  s->head_size,
+                                                  q,
+                                                  k,
+                                                  v,
+                                                  stride,
+                                                  kv_stride,
+                                                  check_copy(q_count(s), blank_q),
+                                                  stride,
+                                                  check_floats(row_count(s)),
+                                                  check_floats(s->context)};
+    gradients plain_gradients = new_gradients(s, blank_q, blank_kv), fast_gradients[CHECK_POOLS];
+    shd_reference_attention_f32(&plain);
+    shd_reference_attention_backward_f32(&plain, dout, plain_gradients.dq, plain_gradients.dk, plain_gradients.dv);
+
+    shd_attention fast[CHECK_POOLS];
+    for (int p = 0; p < CHECK_POOLS; p++) {
+        const int64_t scratch = shd_op_attention_scratch_bytes(s->context, s->head_size, p + 1);
+        const int64_t scratch_backward = shd_op_attention_backward_scratch_bytes(s->context, s->head_size, p + 1);
+        fast[p] = (shd_attention){s->sequences,
+                                  s->context,
+                                  s->heads,
+                                  s->kv_heads,
+                                  s->head_size,
+                                  q,
+                                  k,
+                                  v,
+                                  stride,
+                                  kv_stride,
+                                  check_copy(q_count(s), blank_q),
+                                  stride,
+                                  check_floats(row_count(s)),
+                                  check_memory(scratch)};
+        shd_op_attention(check_pools[p], &fast[p]);
+        fast[p].scratch = check_memory(scratch_backward);
+        fast_gradients[p] = new_gradients(s, blank_q, blank_kv);
+        shd_op_attention_backward(check_pools[p], &fast[p], dout, fast_gradients[p].dq, fast_gradients[p].dk,
+                                  fast_gradients[p].dv);
+        check_same_bits(what, q_count(s) * 4, fast[0].out, fast[p].out);
+        check_same_bits(what, row_count(s) * 4, fast[0].log_sum, fast[p].log_sum);
+        check_same_bits(what, q_count(s) * 4, fast_gradients[0].dq, fast_gradients[p].dq);
+        check_same_bits(what, kv_count(s) * 4, fast_gradients[0].dk, fast_gradients[p].dk);
+        check_same_bits(what, kv_count(s) * 4, fast_gradients[0].dv, fast_gradients[p].dv);
+    }
+    check_error(what, q_count(s), fast[0].out, plain.out, exact.out);
+    check_error(what, row_count(s), fast[0].log_sum, plain.log_sum, exact.log_sum);
+    check_error(what, q_count(s), fast_gradients[0].dq, plain_gradients.dq, dq);
+    check_error(what, kv_count(s), fast_gradients[0].dk, plain_gradients.dk, dk);
+    check_error(what, kv_count(s), fast_gradients[0].dv, plain_gradients.dv, dv);
+}
+
+Test(attention, errors_are_at_most_twice_the_plain_references) {
+    for (int s = 0; s < SHAPES; s++) {
+        check_begin();
+        try_shape(&shapes[s]);
+        check_end();
+    }
+}
+
+/* Neither output nor gradients may know the future: other keys and values after a row leave it as it was. */
+Test(attention, rows_do_not_see_later_ones) {
+    check_begin();
+    const shape s = {1, 100, 2, 1, 8, 0, 1};
+    const float *q = check_random(q_count(&s), 1, 1);
+    float *k = check_random(kv_count(&s), 2, 1), *v = check_random(kv_count(&s), 3, 1), *out[2];
+    for (int i = 0; i < 2; i++) {
+        out[i] = check_floats(q_count(&s));
+        shd_attention a = {1, 100, 2, 1, 8, q, k, v, 16, 8, out[i], 16, check_floats(200)};
+        a.scratch = check_memory(shd_op_attention_scratch_bytes(100, 8, 1));
+        shd_op_attention(check_pools[0], &a);
+        for (int j = 70 * 8; j < 100 * 8; j++) k[j] = -k[j], v[j] += 1;
+    }
+    check_same_bits("rows before the change", 70 * 16 * 4, out[0], out[1]);
+    cr_assert(memcmp(out[0] + 70 * 16, out[1] + 70 * 16, 16 * 4) != 0);
+    check_end();
+}
+
+typedef struct problem {
+    shd_reference_attention_operands_f64 a;
+    const double *dout;
+} problem;
+
+static double attention_loss(void *context) {
+    problem *p = context;
+    shd_reference_attention_f64(&p->a);
+    return check_dot(p->a.sequences * p->a.context * p->a.out_stride, p->dout, p->a.out);
+}
+
+Test(attention, reference_gradients_are_the_derivatives) {
+    check_begin();
+    const shape s = {2, 9, 4, 2, 5, 0, 1};
+    const float *q = check_random(q_count(&s), 1, 1), *k = check_random(kv_count(&s), 2, 1);
+    const float *v = check_random(kv_count(&s), 3, 1);
+    problem p = {exact_operands(&s, q, k, v, q), check_widen(q_count(&s), check_random(q_count(&s), 4, 1))};
+    double *dq = check_doubles(q_count(&s)), *dk = check_doubles(kv_count(&s)), *dv = check_doubles(kv_count(&s));
+    shd_reference_attention_f64(&p.a);
+    shd_reference_attention_backward_f64(&p.a, p.dout, dq, dk, dv);
+    check_gradient("dq", q_count(&s), (double *)p.a.q, dq, attention_loss, &p);
+    check_gradient("dk", kv_count(&s), (double *)p.a.k, dk, attention_loss, &p);
+    check_gradient("dv", kv_count(&s), (double *)p.a.v, dv, attention_loss, &p);
+    check_end();
+}
