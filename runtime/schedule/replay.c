@@ -97,16 +97,16 @@ static int32_t raises_before(const replay *r, shd_counter counter, int32_t unit)
 }
 
 /* Which raise an await means, from 1; less: none. */
-static int32_t awaited_raise(const replay *r, int32_t rank, const shd_await *await) {
+static int64_t awaited_raise(const replay *r, int32_t rank, const shd_await *await) {
     int32_t per_run = r->host->programs[rank]->raised[counter_index(r, await->counter, await->unit_index)];
-    return raises_before(r, await->counter, await->unit_index) + r->ranks[rank].run * per_run + await->target;
+    return (int64_t)raises_before(r, await->counter, await->unit_index) + r->ranks[rank].run * per_run + await->target;
 }
 
 static bool is_met(const replay *r, int32_t rank, const shd_await *await) {
     int32_t at = counter_index(r, await->counter, await->unit_index);
-    int32_t raise = awaited_raise(r, rank, await);
+    int64_t raise = awaited_raise(r, rank, await);
     if (raise <= 0) return true;
-    int32_t entry = r->first_raise[at] + raise - 1;
+    int64_t entry = r->first_raise[at] + raise - 1;
     return entry < r->first_raise[at + 1] && r->raiser_count[entry] == r->host->rank_count;
 }
 
@@ -143,10 +143,10 @@ static sherd_status start(replay *r, int32_t rank, const shd_instruction *instru
         forget(r, state, program->waits[instruction->waits.first + i]);
     for (int32_t i = 0; i < instruction->awaits.count; i++) {
         const shd_await *await = &program->awaits[instruction->awaits.first + i];
-        int32_t raise = awaited_raise(r, rank, await);
+        int64_t raise = awaited_raise(r, rank, await);
         if (raise <= 0) continue;
-        int32_t entry = r->first_raise[counter_index(r, await->counter, await->unit_index)] + raise - 1;
-        join(clock, row(r->raise_clocks, r->width, entry), r->width);
+        int32_t at = counter_index(r, await->counter, await->unit_index);
+        join(clock, row(r->raise_clocks, r->width, r->first_raise[at] + (int32_t)raise - 1), r->width);
     }
     clock[actor] = ++r->times[actor];
     const shd_moment moment = {.run = state->run,

@@ -225,33 +225,44 @@ static void expect_print(const case_programs *made, const char *lines) {
     free(text);
 }
 
+/* The program of docs/PROGRAM.md. */
 Test(compile, prints_one_line_an_instruction) {
     static const char *const lines = //
         "    0 reduce  COUNT\n"
-        "    1 compute FORWARD embed, micro-step 0\n"
-        "    2 compute FORWARD block, micro-step 0\n"
-        "    3 compute FORWARD head, micro-step 0\n"
-        "    4 compute BACKWARD head, micro-step 0; waits 0; signals PUBLISHED head\n"
-        "    5 reduce  REDUCE head, micro-step 0, 9216 bytes; awaits PUBLISHED head 1; signals CONSUMED head\n"
-        "    6 compute BACKWARD block, micro-step 0; awaits CONSUMED head 1; signals PUBLISHED block\n"
-        "    7 reduce  REDUCE block, micro-step 0, 3072 bytes; awaits PUBLISHED block 1; signals CONSUMED block\n"
-        "    8 compute NORM head\n"
-        "    9 compute BACKWARD embed, micro-step 0; awaits CONSUMED block 1; signals PUBLISHED embed\n"
-        "   10 reduce  REDUCE embed, micro-step 0, 10240 bytes; awaits PUBLISHED embed 1; signals CONSUMED embed\n"
-        "   11 compute NORM block\n"
-        "   12 compute NORM embed; waits 10\n"
-        "   13 compute VERDICT\n"
-        "   14 compute UPDATE embed; signals UPDATED embed\n"
-        "   15 gather  GATHER embed, 10240 bytes; awaits UPDATED embed 1\n"
-        "   16 compute UPDATE block; signals UPDATED block\n"
-        "   17 gather  GATHER block, 3072 bytes; awaits UPDATED block 1\n"
-        "   18 compute UPDATE head; signals UPDATED head\n"
-        "   19 gather  GATHER head, 9216 bytes; awaits UPDATED head 1\n"
-        "   20 compute WAIT embed; waits 15\n"
-        "   21 compute WAIT block; waits 17\n"
-        "   22 compute WAIT head; waits 19\n";
-    case_programs made = case_compile(CASE_UNTIED, (case_policy){.world_size = 2, .stage = 2, .gradient_slots = 1},
-                                      SHD_PROGRAM_TRAIN, 1, true);
+        "    1 gather  GATHER embed, micro-step 0, 10240 bytes; awaits UPDATED embed of earlier runs\n"
+        "    2 gather  GATHER block, micro-step 0, 3072 bytes; awaits UPDATED block of earlier runs\n"
+        "    3 compute WAIT embed, micro-step 0; waits 1\n"
+        "    4 compute FORWARD embed, micro-step 0\n"
+        "    5 compute RELEASE embed, micro-step 0\n"
+        "    6 gather  GATHER head, micro-step 0, 9216 bytes; waits 5; awaits UPDATED head of earlier runs\n"
+        "    7 compute WAIT block, micro-step 0; waits 2\n"
+        "    8 compute FORWARD block, micro-step 0\n"
+        "    9 compute RELEASE block, micro-step 0\n"
+        "   10 compute WAIT head, micro-step 0; waits 6\n"
+        "   11 compute FORWARD head, micro-step 0\n"
+        "   12 gather  GATHER block, micro-step 0, 3072 bytes; waits 9\n"
+        "   13 compute BACKWARD head, micro-step 0; waits 0; signals PUBLISHED head\n"
+        "   14 compute RELEASE head, micro-step 0\n"
+        "   15 reduce  REDUCE head, micro-step 0, 9216 bytes; awaits PUBLISHED head 1; signals CONSUMED head\n"
+        "   16 gather  GATHER embed, micro-step 0, 10240 bytes; waits 14\n"
+        "   17 compute WAIT block, micro-step 0; waits 12\n"
+        "   18 compute BACKWARD block, micro-step 0; signals PUBLISHED block\n"
+        "   19 compute RELEASE block, micro-step 0\n"
+        "   20 reduce  REDUCE block, micro-step 0, 3072 bytes; awaits PUBLISHED block 1; signals CONSUMED block\n"
+        "   21 compute NORM head; waits 15\n"
+        "   22 compute WAIT embed, micro-step 0; waits 16\n"
+        "   23 compute BACKWARD embed, micro-step 0; signals PUBLISHED embed\n"
+        "   24 compute RELEASE embed, micro-step 0\n"
+        "   25 reduce  REDUCE embed, micro-step 0, 10240 bytes; awaits PUBLISHED embed 1; signals CONSUMED embed\n"
+        "   26 compute NORM block; waits 20\n"
+        "   27 compute NORM embed; waits 25\n"
+        "   28 compute VERDICT\n"
+        "   29 compute UPDATE embed; signals UPDATED embed\n"
+        "   30 compute UPDATE block; signals UPDATED block\n"
+        "   31 compute UPDATE head; signals UPDATED head\n";
+    case_programs made =
+        case_compile(CASE_UNTIED, (case_policy){.world_size = 2, .stage = 3, .gradient_slots = 3, .prefetch = 1},
+                     SHD_PROGRAM_TRAIN, 1, true);
     expect_print(&made, lines);
     case_destroy(&made);
 }
