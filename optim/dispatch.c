@@ -1,4 +1,4 @@
-#include "optim/kernels.h"
+#include "optim/update_kernels.h"
 
 extern const shd_optim_kernels shd_optim_kernels_baseline;
 #ifdef __x86_64__

@@ -1,6 +1,6 @@
 #include "optim/optimizer.h"
 
-#include "optim/kernels.h"
+#include "optim/update_kernels.h"
 #include "runtime/base/arith.h"
 #include "runtime/base/status.h"
 

@@ -1,5 +1,5 @@
-#include "optim/kernels.h"
 #include "optim/optimizer.h"
+#include "optim/update_kernels.h"
 #include "runtime/base/random.h"
 
 #include <criterion/criterion.h>

@@ -1,6 +1,6 @@
 /* Compiled once for each instruction set: SHD_ISA names it. The loops are plain C that the compiler vectorises;
  * -fno-math-errno lets it use the vector square root, which rounds as the scalar one does. */
-#include "optim/kernels.h"
+#include "optim/update_kernels.h"
 
 #include <math.h>
 

@@ -2,8 +2,8 @@
  *
  * Every loop does the same correctly rounded operations in the same order whatever the vector width, so all sets give
  * the same bits; the choice is one of speed only. */
-#ifndef SHD_OPTIM_KERNELS_H
-#define SHD_OPTIM_KERNELS_H
+#ifndef SHD_OPTIM_UPDATE_KERNELS_H
+#define SHD_OPTIM_UPDATE_KERNELS_H
 
 #include <stdint.h>
 
