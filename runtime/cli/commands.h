@@ -7,5 +7,6 @@
 extern const shd_command shd_command_train;
 extern const shd_command shd_command_run;
 extern const shd_command shd_command_sample;
+extern const shd_command shd_command_checkpoint_export;
 
 #endif

@@ -2,8 +2,8 @@
 #ifndef TESTS_IO_CHECKPOINTS_H
 #define TESTS_IO_CHECKPOINTS_H
 
-#include "files.h"
 #include "io/checkpoint.h"
+#include "tests/io/files.h"
 
 #include <stdbool.h>
 
