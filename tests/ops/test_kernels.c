@@ -1,0 +1,99 @@
+/* Each instruction set's kernels that this processor can run, not only those it would choose. */
+#include "runtime/ops/kernels/kernels.h"
+
+#include "check.h"
+#include <criterion/criterion.h>
+#include <math.h>
+#include <string.h>
+
+extern const shd_kernels shd_kernels_baseline;
+#ifdef __x86_64__
+extern const shd_kernels shd_kernels_avx2, shd_kernels_avx512;
+#endif
+
+/* The tables up to the chosen one, in order of width: what it has, narrower ones have too. */
+static int runnable(const shd_kernels *tables[3]) {
+    int count = 0;
+    tables[count++] = &shd_kernels_baseline;
+#ifdef __x86_64__
+    if (shd_kernels_get() != &shd_kernels_baseline) tables[count++] = &shd_kernels_avx2;
+    if (shd_kernels_get() == &shd_kernels_avx512) tables[count++] = &shd_kernels_avx512;
+#endif
+    return count;
+}
+
+Test(kernels, the_chosen_set_is_named) {
+    const shd_kernels *tables[3];
+    const int count = runnable(tables);
+    cr_assert_eq(shd_kernels_get(), tables[count - 1]);
+    for (int i = 0; i < count; i++) cr_assert(strlen(tables[i]->name) > 0);
+}
+
+/* exp against libm in double, over its whole domain and at its edges. */
+Test(kernels, exp_is_accurate_to_a_few_ulp_in_every_set) {
+    enum { COUNT = 100003 };
+    const shd_kernels *tables[3];
+    const int sets = runnable(tables);
+    check_begin();
+    float *x = check_floats(COUNT), *y = check_floats(COUNT);
+    for (int i = 0; i < COUNT; i++) x[i] = -87.3f * (float)i / COUNT;
+    for (int s = 0; s < sets; s++) {
+        double worst = 0, sum = 0;
+        const double total = tables[s]->exp_sum(COUNT, x, 0, y);
+        for (int i = 0; i < COUNT; i++) {
+            const double exact = exp((double)x[i]), error = fabs((double)y[i] - exact) / exact;
+            worst = error > worst ? error : worst;
+            sum += exact;
+        }
+        cr_assert(worst < 2e-7, "%s: relative error %g", tables[s]->name, worst);
+        cr_assert(fabs(total - sum) < 1e-7 * sum, "%s: sum %.9g, not %.9g", tables[s]->name, total, sum);
+        float edge[] = {0, -INFINITY, -1e30f, -87.4f, NAN};
+        tables[s]->exp_sum(5, edge, 0, edge);
+        cr_assert(edge[0] == 1 && edge[1] == 0 && edge[2] == 0 && edge[3] == 0 && isnan(edge[4]));
+    }
+    check_end();
+}
+
+static double largest_difference(int64_t count, const float *a, const float *b) {
+    double largest = 0;
+    for (int64_t i = 0; i < count; i++) largest = fmax(largest, fabs((double)a[i] - (double)b[i]));
+    return largest;
+}
+
+Test(kernels, sets_agree_up_to_rounding) {
+    enum { COUNT = 1003 };
+    const shd_kernels *tables[3];
+    const int sets = runnable(tables);
+    check_begin();
+    const float *x = check_random(COUNT, 1, 2), *z = check_random(COUNT, 2, 2), *w = check_random(COUNT, 3, 1);
+    float *first = check_floats(COUNT), *y = check_floats(COUNT), mean, rstd, first_mean = 0;
+    for (int s = 0; s < sets; s++) {
+        tables[s]->layernorm(COUNT, 1e-5f, x, w, z, y, &mean, &rstd);
+        if (!s) memcpy(first, y, COUNT * 4), first_mean = mean;
+        cr_assert_lt(largest_difference(COUNT, y, first), 1e-5);
+        cr_assert_float_eq(mean, first_mean, 1e-6);
+        cr_assert_eq(tables[s]->max(COUNT, x), tables[0]->max(COUNT, x));
+        cr_assert_float_eq(tables[s]->dot(COUNT, x, z), tables[0]->dot(COUNT, x, z), 1e-2);
+    }
+    for (int s = 0; s < sets; s++) {
+        tables[s]->gelu_backward(COUNT, x, z, y);
+        if (!s) memcpy(first, y, COUNT * 4);
+        cr_assert_lt(largest_difference(COUNT, y, first), 1e-5);
+    }
+    check_end();
+}
+
+Test(kernels, max_finds_the_largest_anywhere) {
+    const shd_kernels *tables[3];
+    const int sets = runnable(tables);
+    int wrong = 0;
+    for (int s = 0; s < sets; s++)
+        for (int count = 1; count < 50; count++)
+            for (int at = 0; at < count; at++) {
+                float x[50];
+                for (int i = 0; i < count; i++) x[i] = -5.0f - (float)i;
+                x[at] = -1;
+                wrong += tables[s]->max(count, x) != -1;
+            }
+    cr_assert_eq(wrong, 0);
+}
