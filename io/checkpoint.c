@@ -133,7 +133,8 @@ static sherd_status close_partial(const char *folder, const shd_checkpoint_manif
 static sherd_status put_in_place(const char *partial, const char *final, char replaced[SHD_PATH_BYTES]) {
     replaced[0] = 0;
     if (rename(partial, final) == 0) return SHERD_OK;
-    if (errno != EEXIST && errno != ENOTEMPTY) return shd_path_rename(partial, final);
+    if (errno != EEXIST && errno != ENOTEMPTY)
+        return shd_fail(SHERD_IO, "cannot rename %s to %s: %s", partial, final, strerror(errno));
     if (renameat2(AT_FDCWD, partial, AT_FDCWD, final, RENAME_EXCHANGE) == 0)
         return shd_path_make(replaced, "%s", partial);
     SHD_TRY(shd_path_make(replaced, "%s.replaced", final));
