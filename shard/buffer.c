@@ -123,7 +123,7 @@ static void tenancy_fini(tenancy *tenants) {
     shd_free(tenants->slot_bytes);
 }
 
-/* Houses `count` residencies, sorted by issue_event, in slots like `slot`. Each stays until `linger` events after its last. */
+/* Houses `count` residencies, sorted by issue_event, in slots like `slot`; each stays `linger` events longer. */
 static sherd_status house(shd_plan *plan, shd_residency *residencies, int32_t count, int32_t linger, shd_buffer slot,
                           const tenancy *tenants) {
     bool gradients = slot.kind == SHD_BUFFER_GRADIENT_SLOT;

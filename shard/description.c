@@ -1,6 +1,7 @@
-/* The model's description, taken in: everything that could be wrong with it is refused here, so that later parts need not ask.
+/* The model's description, taken in: what could be wrong with it is refused here, so that later parts need not ask.
  *
- * Afterwards all element counts add up to at most MAX_COUNT, far enough below 2^63 that padding and bytes of any single group fit. */
+ * Afterwards all element counts add up to at most MAX_COUNT, far enough below 2^63 that padding and bytes of any single
+ * group fit. */
 #include "shard/parts.h"
 
 #include "runtime/base/arith.h"
@@ -14,7 +15,7 @@
 static const int64_t MAX_COUNT = INT64_C(1) << 56;
 static const int64_t MAX_WORK_BYTES = INT64_C(1) << 60;
 
-/* Bytes of the UTF-8 sequence at `text`, 0 when there is none (RFC 3629: shortest form, no surrogates, up to U+10FFFF). */
+/* Bytes of the UTF-8 sequence at `text`, 0 when there is none (RFC 3629: shortest form, no surrogates). */
 static int utf8_length(const unsigned char *text) {
     if (text[0] < 0x80) return 1;
     int length = text[0] >= 0xF0 ? 4 : text[0] >= 0xE0 ? 3 : 2;
@@ -51,7 +52,7 @@ static sherd_status check_unique(const char *noun, const char **names, int32_t c
     return SHERD_OK;
 }
 
-/* Elements of a tensor whose dimensions are not negative; false when they overflow. Any zero makes it empty, whatever the others. */
+/* Elements of a tensor whose dimensions are not negative; false when they overflow. A zero outweighs all others. */
 static bool element_count(const sherd_tensor *tensor, int64_t *out) {
     int64_t count = 1;
     for (int32_t i = 0; i < tensor->dim_count; i++)

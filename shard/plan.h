@@ -1,15 +1,16 @@
 /* The plan: what lives where on one rank, for how long, and how many bytes it takes. Pure: no memory is touched here.
  *
- * Every unit's tensors lie in at most two flat groups, trainable and frozen. Inside a group each tensor starts at a multiple of
- * 16 elements; a group is cut into world_size equal shards, each a whole number of 256-element blocks counted from the
- * group's start, so that block borders never depend on the number of ranks. Rank r's shard is [r·shard_count, (r+1)·shard_count).
- * Padding (inside, and at the tail) holds zero in parameters, gradients and state; it is never counted in norms and never saved.
+ * Every unit's tensors lie in at most two flat groups, trainable and frozen. Inside a group each tensor starts at a
+ * multiple of 16 elements; a group is cut into world_size equal shards, each a whole number of 256-element blocks
+ * counted from the group's start, so that block borders never depend on the number of ranks. Rank r's shard is
+ * [r·shard_count, (r+1)·shard_count). Padding (inside, and at the tail) holds zero in parameters, gradients and state;
+ * it is never counted in norms and never saved.
  *
- * With one rank nothing is gathered: every stage keeps its groups in full in PRIVATE memory, and the residencies of stage 3 need no slot.
- * Groups without elements have no buffers, units without elements neither residencies nor slots.
+ * With one rank nothing is gathered: every stage keeps its groups in full in PRIVATE memory, and the residencies of
+ * stage 3 need no slot. Groups without elements have no buffers, units without elements neither residencies nor slots.
  *
- * Time inside one micro-step is counted in events: event e in [0, U) is the forward of unit e, event U + i the backward of unit
- * U-1-i. An evaluation has the first U events only.
+ * Time inside one micro-step is counted in events: event e in [0, U) is the forward of unit e, event U + i the backward
+ * of unit U-1-i. An evaluation has the first U events only.
  *
  * All ranks' plans differ only in `rank`; offsets of exported and host buffers are the same on every rank. */
 #ifndef SHD_SHARD_PLAN_H
@@ -125,7 +126,7 @@ typedef struct shd_residency {
     int32_t last_event;  /* last reader: RELEASE follows (last writer: REDUCE follows) */
 } shd_residency;
 
-/* A unit's part. A group index is -1 where the unit has no such tensors. Within a slot the trainable group lies first. */
+/* A unit's part. A group index is -1 where the unit has no such tensors. In a slot the trainable group lies first. */
 typedef struct shd_unit_plan {
     int32_t trainable_group, frozen_group;
     int32_t first_tensor, tensor_count;
@@ -162,33 +163,35 @@ typedef struct shd_plan {
     int64_t model_state_bytes; /* the papers' accounting, below */
 } shd_plan;
 
-/* model_state_bytes is what the papers count for one rank (Rajbhandari et al., ZeRO, 2020, section 3.1, here with 4 bytes a value), padding
- * included: with Ψ = Σ padded_count of the trainable groups, F = the same of the frozen ones, k = state_count, N = world_size
+/* model_state_bytes is what the papers count for one rank (Rajbhandari et al., ZeRO, 2020, section 3.1, here with 4
+ * bytes a value), padding included: with Ψ = Σ padded_count of the trainable groups, F = the same of the frozen ones, k
+ * = state_count, N = world_size
  *
  *   stage 0: (4 + 4 + 4k)·Ψ + 4F              AdamW: 16Ψ
  *   stage 1: (4 + 4)·Ψ + 4k·Ψ/N + 4F                  8Ψ + 8Ψ/N
  *   stage 2: 4Ψ + (4 + 4k)·Ψ/N + 4F                   4Ψ + 12Ψ/N
  *   stage 3: (4 + 4 + 4k)·Ψ/N + 4F/N                  16Ψ/N
  *
- * allocated_bytes says what is really taken: the fold in rank order keeps one reduced gradient shard at stage 1 too, shared gathers keep
- * parameters once per host, and slots, activations and work memory come on top. */
+ * allocated_bytes says what is really taken: the fold in rank order keeps one reduced gradient shard at stage 1 too,
+ * shared gathers keep parameters once per host, and slots, activations and work memory come on top. */
 
-/* Makes the plan. `model->size` must be right. Owns: copies what it needs of `model`; destroy *out with shd_plan_destroy.
+/* Makes the plan. `model->size` must be right.
+ * Owns: copies what it needs of `model`; destroy *out with shd_plan_destroy.
  * Fails: ARGUMENT (a description that makes no sense: the tensor or unit is named), CONFIG (a policy value), MEMORY. */
 sherd_status shd_plan_create(const sherd_model *model, const shd_policy *policy, shd_plan **out);
 /* Accepts NULL. */
 void shd_plan_destroy(shd_plan *plan);
 
-/* Assigns memory to tenants that come and go: tenant i occupies [first[i], last[i]] (events, inclusive) and needs bytes[i].
- * slot_of[i] gets a slot number from 0; no two tenants of a slot overlap; slot_bytes[s] the largest tenant of s. Among the free
- * slots it takes the one that must grow least, then the one free longest, then the lowest; without a free one it opens another. Tenants come
- * sorted by `first`. Returns the number of slots (≤ count), the largest number of tenants present at one event. The arrays have room
- * for `count` entries. */
+/* Assigns memory to tenants that come and go: tenant i occupies [first[i], last[i]] (events, inclusive) and needs
+ * bytes[i]. slot_of[i] gets a slot number from 0; no two tenants of a slot overlap; slot_bytes[s] the largest tenant of
+ * s. Among the free slots it takes the one that must grow least, then the one free longest, then the lowest; without a
+ * free one it opens another. Tenants come sorted by `first`. Returns the number of slots (≤ count), the largest number
+ * of tenants present at one event. The arrays have room for `count` entries. */
 int32_t shd_assign_slots(int32_t count, const int32_t *first, const int32_t *last, const int64_t *bytes,
                          int32_t *slot_of, int64_t *slot_bytes);
 
-/* The part of tensor `tensor` that lies in elements [first, first + count) of its group: true with the tensor's own element range in
- * *tensor_first, *tensor_count when it is not empty. */
+/* The part of tensor `tensor` that lies in elements [first, first + count) of its group: true with the tensor's own
+ * element range in *tensor_first, *tensor_count when it is not empty. */
 bool shd_plan_intersect(const shd_plan *plan, int32_t tensor, int64_t first, int64_t count, int64_t *tensor_first,
                         int64_t *tensor_count);
 

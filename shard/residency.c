@@ -1,6 +1,7 @@
 /* Residencies: when each unit is gathered (stage 3), and when each unit's gradient is alive.
  *
- * With U units, unit v runs forward in event v and backward in event 2U-1-v; it uses its own tensors and those of the units it shares. */
+ * With U units, unit v runs forward in event v and backward in event 2U-1-v; it uses its own tensors and those of the
+ * units it shares. */
 #include "shard/parts.h"
 
 #include "runtime/base/arith.h"

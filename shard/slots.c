@@ -5,7 +5,7 @@
 
 #include <assert.h>
 
-/* When the last tenant of `slot` among the first `count` leaves. Tenants of a slot come in turn, so it is the latest one. */
+/* When the last tenant of `slot` among the first `count` leaves: the latest, since tenants of a slot come in turn. */
 static int32_t free_since(int32_t slot, int32_t count, const int32_t *last, const int32_t *slot_of) {
     int32_t i = count - 1;
     while (slot_of[i] != slot) i--;

@@ -5,6 +5,7 @@
 #include "runtime/cli/options.h"
 
 extern const shd_command shd_command_train;
+extern const shd_command shd_command_plan;
 extern const shd_command shd_command_run;
 extern const shd_command shd_command_sample;
 extern const shd_command shd_command_checkpoint_export;

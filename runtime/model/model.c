@@ -3,6 +3,7 @@
 #include "runtime/base/memory.h"
 #include "runtime/base/status.h"
 #include "runtime/model/unit.h"
+#include "runtime/ops/ops.h"
 
 #include <assert.h>
 
@@ -47,6 +48,7 @@ const sherd_model *shd_model_describe(const shd_model *model) { return &model->d
 
 void shd_model_bind(shd_model *model, shd_pool *pool, const shd_batch *batch) {
     assert(shd_pool_threads(pool) <= model->config.threads);
+    if (!model->pool) shd_ops_init(); /* before its first product; who only plans with a model needs no kernels */
     model->pool = pool;
     model->batch = *batch;
 }

@@ -39,7 +39,7 @@ static int64_t elements_of(const sherd_tensor *tensor) {
     return count;
 }
 
-/* --- bytes written out by hand ------------------------------------------------------------------------------------------ */
+/* --- bytes written out by hand ------------------------------------------------------------------------------------ */
 
 typedef struct byte_row {
     int32_t world_size, stage;
@@ -47,13 +47,13 @@ typedef struct byte_row {
     int64_t parameters, master, gradients, optimizer, gather, reduce, allocated, model_state;
 } byte_row;
 
-/* The three units' groups, in blocks of 256: embedding 1000 elements = 4 blocks; block 600 = 3, and 20 frozen = 1; head 7 = 1.
- * 1 rank: 4, 3, 1, 1 blocks. 2 ranks: padded to 4, 4, 2, 2 blocks. 8 ranks: to 8, 8, 8, 8. A block is 1024 bytes.
- * Gradients hold their memory for events head [3, 5], embedding [3, 7] (the head writes it first), block [4, 6] with 3 slots: three
- * slots. With one rank: head [3, 3], embedding [3, 5], block [4, 4], which takes the head's: two slots.
- * Stage 3 gathers with prefetch 1, [issue, last]: embedding [0, 0], block [0, 1], embedding [1, 3], head [1, 3], block [3, 4], embedding
- * [4, 5]: slots for embedding, block (both groups), head.
- * Norms need 64 bytes (4, 2 and 1 doubles), counted in gradients. */
+/* The three units' groups, in blocks of 256: embedding 1000 elements = 4 blocks; block 600 = 3, and 20 frozen = 1; head
+ * 7 = 1. 1 rank: 4, 3, 1, 1 blocks. 2 ranks: padded to 4, 4, 2, 2 blocks. 8 ranks: to 8, 8, 8, 8. A block is 1024
+ * bytes. Gradients hold their memory for events head [3, 5], embedding [3, 7] (the head writes it first), block [4, 6]
+ * with 3 slots: three slots. With one rank: head [3, 3], embedding [3, 5], block [4, 4], which takes the head's: two
+ * slots. Stage 3 gathers with prefetch 1, [issue, last]: embedding [0, 0], block [0, 1], embedding [1, 3], head [1, 3],
+ * block [3, 4], embedding [4, 5]: slots for embedding, block (both groups), head. Norms need 64 bytes (4, 2 and 1
+ * doubles), counted in gradients. */
 static const byte_row rows[] = {
     {1, 0, false, 9216, 0, 8256, 16384, 0, 7168, 46784, 16 * 2048 + 4 * 256},
     {1, 1, false, 9216, 0, 8256, 16384, 0, 7168, 46784, 16 * 2048 + 4 * 256},
@@ -159,7 +159,7 @@ Test(plan, model_states_follow_the_papers_when_nothing_is_padded) {
         }
 }
 
-/* --- layout ---------------------------------------------------------------------------------------------------------------- */
+/* --- layout ------------------------------------------------------------------------------------------------------- */
 
 static void check_layout(const model_box *box, const shd_plan *plan) {
     int32_t n = plan->policy.world_size;
@@ -289,7 +289,7 @@ Test(plan, keeps_no_memory_for_tensors_without_elements_and_none_of_training_for
     }
 }
 
-/* --- buffers --------------------------------------------------------------------------------------------------------------- */
+/* --- buffers ------------------------------------------------------------------------------------------------------ */
 
 /* What one group needs, by the table in the header of shard/plan.h and nothing else: buffers of a kind, their bytes. */
 static void expect_buffer(const shd_plan *plan, int32_t index, bool wanted, shd_buffer_kind kind, int32_t owner,

@@ -48,7 +48,8 @@ Test(residency, of_three_units_is_as_written_by_hand) {
     shd_plan_destroy(plan);
 }
 
-/* Every use of a unit's parameters lies in exactly one of its residencies, and none is longer, earlier or more often than it must be. */
+/* Every use of a unit's parameters lies in exactly one of its residencies, and none is longer, earlier or more often
+ * than it must be. */
 static void check_gathers(const model_box *box, const shd_plan *plan) {
     int32_t events = 2 * plan->unit_count;
     for (int32_t u = 0; u < plan->unit_count; u++) {
