@@ -130,7 +130,7 @@ class Train(unittest.TestCase):
             self.assertEqual(done.stdout, "")
         done = sherd("train", self.job, "-n", "3")
         self.assertEqual(done.returncode, 2)
-        self.assertIn("-n 3", done.stderr)
+        self.assertIn("ranks 3 = 6", done.stderr)
 
     def test_bad_data_exits_3_before_any_rank_starts(self):
         for data in ("/dev/null", os.path.join(self.folder.name, "missing.bin"), self.job):
@@ -208,7 +208,7 @@ class Train(unittest.TestCase):
         job = subprocess.Popen([SHERD, "train", self.job, "-n", "2", "--set", "train.steps=1000000", "--set", "checkpoint.every=0", "--set", f"run.dir={run}"],
                                stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=clean)
         self.addCleanup(job.stderr.close)
-        deadline = time.time() + 20
+        deadline = time.time() + 60
         metrics = os.path.join(run, "metrics.jsonl")
         while not (os.path.exists(metrics) and os.path.getsize(metrics)):
             if time.time() > deadline or job.poll() is not None:
@@ -242,7 +242,7 @@ class Train(unittest.TestCase):
     def test_term_stops_the_job_with_143(self):
         job = self.start_long_job()
         job.terminate()
-        self.assertEqual(job.wait(timeout=5), 143)
+        self.assertEqual(job.wait(timeout=10), 143)
         self.assertIn("nothing was saved", job.stderr.read())
 
 
