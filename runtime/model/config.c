@@ -1,7 +1,7 @@
 /* What a model's configuration must satisfy, and which tensors its frozen patterns mean. Keys are named as in the
  * job file. */
 #include "runtime/base/status.h"
-#include "runtime/model/unit.h"
+#include "runtime/model/units.h"
 
 #include <fnmatch.h>
 #include <inttypes.h>

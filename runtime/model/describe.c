@@ -1,9 +1,9 @@
-/* What a session is told of a model: its tensors and units, and how much memory each needs for what; unit.h says what lies
+/* What a session is told of a model: its tensors and units, and how much memory each needs for what; units.h says what lies
  * there. */
 #include "runtime/base/arith.h"
 #include "runtime/base/memory.h"
 #include "runtime/base/status.h"
-#include "runtime/model/unit.h"
+#include "runtime/model/units.h"
 #include "runtime/ops/ops.h"
 
 #include <stdio.h>

@@ -1,5 +1,5 @@
 /* What tells one family of models from another: its tensors, and how its block is put together. Both families run
- * through the same units (embedding.c, block.c, head.c); gpt2.c and llama.c hold a table each and the activation of
+ * through the same units (unit_*.c); gpt2.c and llama.c hold a table each and the activation of
  * their feed-forward half.
  *
  * A block, in both:

@@ -1,6 +1,6 @@
 /* Random initialisation: each value a pure function of seed, tensor name and element index. */
 #include "runtime/base/random.h"
-#include "runtime/model/unit.h"
+#include "runtime/model/units.h"
 
 #include <math.h>
 

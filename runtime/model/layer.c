@@ -1,5 +1,5 @@
 /* The layers units are made of: products with weights, and norms. */
-#include "runtime/model/unit.h"
+#include "runtime/model/units.h"
 #include "runtime/ops/ops.h"
 
 #include <assert.h>

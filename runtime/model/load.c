@@ -3,7 +3,7 @@
 #include "runtime/base/arith.h"
 #include "runtime/base/memory.h"
 #include "runtime/base/status.h"
-#include "runtime/model/unit.h"
+#include "runtime/model/units.h"
 
 #include <fnmatch.h>
 #include <inttypes.h>

@@ -2,7 +2,7 @@
  * time. */
 #include "runtime/base/memory.h"
 #include "runtime/base/status.h"
-#include "runtime/model/unit.h"
+#include "runtime/model/units.h"
 #include "runtime/ops/ops.h"
 
 #include <assert.h>

@@ -43,6 +43,7 @@ typedef struct shd_batch {
     const int32_t *inputs, *targets;
     double *losses;
 } shd_batch;
+/* The first call prepares the process for products (shd_ops_init). `pool` has at most config.threads threads. */
 void shd_model_bind(shd_model *model, shd_pool *pool, const shd_batch *batch);
 
 /* The callbacks, for sherd_callbacks; `user` is the model. In training the head computes its losses in BACKWARD (one

@@ -5,7 +5,7 @@
  * in place, from it the gradients of the norm's output and of the output matrix, which the first chunk writes and
  * later ones add to. */
 #include "runtime/base/arith.h"
-#include "runtime/model/unit.h"
+#include "runtime/model/units.h"
 #include "runtime/ops/ops.h"
 
 enum slot { NORM };

@@ -1,5 +1,5 @@
-/* A transformer block, forward and backward, for every family; what is kept between the two is in unit.h's table. */
-#include "runtime/model/unit.h"
+/* A transformer block, forward and backward, for every family; what is kept between the two is in units.h's table. */
+#include "runtime/model/units.h"
 #include "runtime/ops/ops.h"
 
 /* A block's activations, and the lengths it works with. */

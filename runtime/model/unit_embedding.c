@@ -1,5 +1,5 @@
 /* The first unit: token vectors, plus position vectors where the family has them. */
-#include "runtime/model/unit.h"
+#include "runtime/model/units.h"
 #include "runtime/ops/ops.h"
 
 enum slot { TOKEN, POSITION };

@@ -23,8 +23,8 @@
  * | mean, rstd [rows]                  | of the norm computed last                                           |
  * | attention                          | work memory of the attention operation                              |
  */
-#ifndef SHD_MODEL_UNIT_H
-#define SHD_MODEL_UNIT_H
+#ifndef SHD_MODEL_UNITS_H
+#define SHD_MODEL_UNITS_H
 
 #include "runtime/model/family.h"
 #include "runtime/model/model.h"
@@ -110,7 +110,7 @@ void shd_norm_forward(const shd_pass *pass, int32_t slot, int64_t rows, const fl
 /* flow = (add ? flow : 0) + the gradient through the norm whose forward ran last; dy must not be flow. */
 void shd_norm_backward(const shd_pass *pass, int32_t slot, const float *x, const float *dy, bool add);
 
-/* embedding.c, block.c, head.c */
+/* unit_embedding.c, unit_block.c, unit_head.c */
 void shd_embedding_forward(const shd_pass *pass);
 void shd_embedding_backward(const shd_pass *pass);
 void shd_block_forward(const shd_pass *pass);
