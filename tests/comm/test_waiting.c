@@ -79,6 +79,28 @@ Test(waiting, counters_order_memory_between_more_ranks_than_cores, .timeout = 60
         }
 }
 
+enum { CALLS = 200 };
+
+/* By turns one rank comes late, when the other has long been asleep. */
+static int calling_body(int32_t rank, int32_t world, void *argument) {
+    shd_comm *comm = meet(rank, world, argument, 20, 0);
+    if (!comm) return 1;
+    for (int64_t call = 1; call <= CALLS; call++) {
+        if (call % world == rank) usleep(1500);
+        shd_comm_signal(comm, 0, 0);
+        if (await(comm, 0, 0, call, "CALL")) return 2;
+    }
+    shd_comm_destroy(comm);
+    return 0;
+}
+
+Test(waiting, a_signal_wakes_a_sleeping_rank_at_once, .timeout = 60) {
+    ranks_result result = run(AS_PROCESSES, 2, calling_body, (job){0});
+    cr_assert(ranks_all_ok(&result, 2));
+    /* if every sleep lasted its whole slice of 50 ms, this would take 10 s */
+    cr_assert_lt(result.ended_ms[0], 5000);
+}
+
 /* --- exchanges ---------------------------------------------------------------------------------------------------------- */
 
 static int64_t next_random(uint64_t *state, int64_t below) {
