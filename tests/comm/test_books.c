@@ -1,11 +1,14 @@
 /* What the wrapper counts and what it refuses. */
 #include "runtime/base/memory.h"
-#include "runtime/comm/control.h"
+#include "runtime/comm/arena.h"
 #include "tests/comm/ranks.h"
 
 #include <criterion/criterion.h>
+#include <fcntl.h>
 #include <math.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 typedef struct job {
@@ -138,6 +141,30 @@ Test(books, arenas_of_no_bytes_are_null) {
     cr_assert_null(shd_comm_host(comm));
     shd_comm_destroy(comm);
     shd_comm_destroy(NULL);
+}
+
+Test(books, shared_memory_is_reserved_and_cannot_shrink) {
+    int fd;
+    void *memory;
+    cr_assert_eq(shd_arena_create("test", 100000, &fd), SHERD_OK);
+    struct stat facts;
+    cr_assert_eq(fstat(fd, &facts), 0);
+    cr_assert_geq(facts.st_blocks * 512, 100000, "its pages are there before they are touched");
+    cr_assert_neq(ftruncate(fd, 50000), 0);
+    cr_assert(fcntl(fd, F_GETFD) & FD_CLOEXEC);
+    cr_assert(shd_arena_is(fd, 100000));
+    cr_assert_not(shd_arena_is(fd, 100001));
+    cr_assert_eq(shd_arena_map(fd, 100000, true, &memory), SHERD_OK);
+    close(fd);
+    memset(memory, 1, 100000);
+    munmap(memory, 100000);
+    int plain = memfd_create("plain", 0);
+    cr_assert_eq(ftruncate(plain, 4096), 0);
+    cr_assert_not(shd_arena_is(plain, 4096), "it might shrink under its readers");
+    close(plain);
+    /* more than any machine has: refused before a page is taken */
+    cr_assert_eq(shd_arena_create("test", INT64_MAX / 4, &fd), SHERD_MEMORY);
+    cr_assert(strstr(sherd_last_error(), "available"), "%s", sherd_last_error());
 }
 
 /* --- refusals ----------------------------------------------------------------------------------------------------------- */

@@ -1,4 +1,5 @@
 /* What gather, reduce and exchange compute, on ranks that are threads and on ranks that are processes. */
+#include "runtime/device/pool.h"
 #include "tests/comm/ranks.h"
 
 #include <criterion/criterion.h>
@@ -35,15 +36,30 @@ static void both_styles(int32_t world, rank_fn body, job *work) {
     }
 }
 
+/* Odd ranks work with three threads, even ones alone. */
+static sherd_status meet(int32_t rank, int32_t world, const job *work, int64_t exported_bytes, shd_pool **pool,
+                         shd_comm **comm) {
+    shd_comm_config config = ranks_config(rank, world, work->name, exported_bytes);
+    *pool = NULL;
+    if (rank % 2 && shd_pool_create(3, pool)) return SHERD_MEMORY;
+    config.pool = *pool;
+    return shd_comm_create(&config, comm);
+}
+
+static void part(shd_pool *pool, shd_comm *comm) {
+    shd_comm_destroy(comm);
+    shd_pool_destroy(pool);
+}
+
 /* --- gather ------------------------------------------------------------------------------------------------------------- */
 
 /* `flag`: in place of an exported full buffer; otherwise into private memory. */
 static int gather_body(int32_t rank, int32_t world, void *argument) {
     const job *work = argument;
     int64_t count = work->shard, bytes = count * 4;
-    shd_comm_config config = ranks_config(rank, world, work->name, 192 + (work->flag ? world : 1) * bytes);
+    shd_pool *pool;
     shd_comm *comm;
-    if (shd_comm_create(&config, &comm)) return 1;
+    if (meet(rank, world, work, 192 + (work->flag ? world : 1) * bytes, &pool, &comm)) return 1;
     float *base = (float *)((char *)shd_comm_exported(comm, rank) + 192);
     float *shard = base + (work->flag ? rank * count : 0);
     float *full = work->flag ? base : malloc((size_t)(world * bytes) + 64);
@@ -56,7 +72,7 @@ static int gather_body(int32_t rank, int32_t world, void *argument) {
             if (!same_bits(full[r * count + i], value_of(r, i))) return 6;
     if (shd_comm_exchange(comm, "", 1, all)) return 7;
     if (full != base) free(full);
-    shd_comm_destroy(comm);
+    part(pool, comm);
     return 0;
 }
 
@@ -74,9 +90,9 @@ Test(collectives, a_gather_brings_every_ranks_shard_to_its_place, .timeout = 60)
 static int reduce_body(int32_t rank, int32_t world, void *argument) {
     const job *work = argument;
     int64_t count = work->shard;
-    shd_comm_config config = ranks_config(rank, world, work->name, 128 + 2 * 4 * count * world);
+    shd_pool *pool;
     shd_comm *comm;
-    if (shd_comm_create(&config, &comm)) return 1;
+    if (meet(rank, world, work, 128 + 2 * 4 * count * world, &pool, &comm)) return 1;
     float *gradients = (float *)((char *)shd_comm_exported(comm, rank) + 128);
     float *sum = malloc((size_t)count * 4 + 64);
     for (int64_t i = 0; i < count + 16; i++) sum[i] = NAN; /* the first must set, and nothing beyond may change */
@@ -100,7 +116,7 @@ static int reduce_body(int32_t rank, int32_t world, void *argument) {
         if (!isnan(sum[i])) return 6;
     if (shd_comm_exchange(comm, "", 1, all)) return 7;
     free(sum);
-    shd_comm_destroy(comm);
+    part(pool, comm);
     return 0;
 }
 
