@@ -278,7 +278,9 @@ static int count_entries(const char *dir) {
 static bool has_entry_of_ours(const char *dir) {
     DIR *listing = opendir(dir);
     bool found = false;
-    for (struct dirent *entry; listing && (entry = readdir(listing));) found = found || strstr(entry->d_name, "sherd");
+    for (struct dirent *entry; listing && (entry = readdir(listing));)
+        found = found || strstr(entry->d_name, "sherd-exported") || strstr(entry->d_name, "sherd-host") ||
+                strstr(entry->d_name, "sherd-control");
     if (listing) closedir(listing);
     return found;
 }
