@@ -11,7 +11,7 @@
 
 static sherd_status out_of_memory(const char *path) { return shd_fail(SHERD_MEMORY, "%s: out of memory", path); }
 
-/* --- the file ----------------------------------------------------------------------------------------------------------- */
+/* --- the file ----------------------------------------------------------------------------------------------------- */
 
 static sherd_status check_key_node(const char *section, const shd_yaml_node *node) {
     if (node->kind == SHD_YAML_SCALAR) return SHERD_OK;
@@ -78,7 +78,7 @@ static sherd_status bind_file(shd_job *job, const shd_yaml_node *root, shd_yaml_
     return SHERD_OK;
 }
 
-/* --- settings ----------------------------------------------------------------------------------------------------------- */
+/* --- settings ----------------------------------------------------------------------------------------------------- */
 
 static sherd_status bind_setting(shd_job *job, const shd_job_setting *setting) {
     char shown[SHD_JOB_TEXT_BYTES], path[SHD_JOB_TEXT_BYTES];
@@ -104,7 +104,7 @@ static sherd_status bind_setting(shd_job *job, const shd_job_setting *setting) {
     return set_key(job, index, value, true);
 }
 
-/* --- defaults ----------------------------------------------------------------------------------------------------------- */
+/* --- defaults ----------------------------------------------------------------------------------------------------- */
 
 static sherd_status missing_key(const shd_job *job, const shd_job_key *key, const shd_yaml_place *section_places) {
     shd_yaml_place place = {.source = job->path, .line = 1, .column = 1};
@@ -129,7 +129,7 @@ static sherd_status set_defaults(shd_job *job, const shd_yaml_place *section_pla
     return SHERD_OK;
 }
 
-/* --- the whole ---------------------------------------------------------------------------------------------------------- */
+/* --- the whole ---------------------------------------------------------------------------------------------------- */
 
 /* Where a job comes from: the file at `path`, or `text`, which `path` then only names. */
 typedef struct job_input {

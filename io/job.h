@@ -1,7 +1,7 @@
 /* A job: everything `sherd train` is told, from a YAML file and settings on the command line.
  *
- * A loaded job is complete and consistent: every key has its value, every path is absolute, every combination is possible.
- * Whatever is wrong is refused with `file:line:column: key.path: what is wrong; what would be right`. */
+ * A loaded job is complete and consistent: every key has its value, every path is absolute, every combination is
+ * possible. Whatever is wrong is refused with `file:line:column: key.path: what is wrong; what would be right`. */
 #ifndef SHD_IO_JOB_H
 #define SHD_IO_JOB_H
 
@@ -36,7 +36,8 @@ typedef struct shd_job_source {
     int32_t word;     /* shd_job_init or shd_job_resume */
 } shd_job_source;
 
-/* Every key of the schema as a field, `job->section.key`; `auto` of a whole number is 0, `null` of one is -1, `null` of a path NULL.
+/* Every key of the schema as a field, `job->section.key`; `auto` of a whole number is 0, `null` of one is -1, `null` of
+ * a path NULL.
  * Owns: all texts belong to the job. */
 typedef struct shd_job {
     const char *path; /* the job file as given */
@@ -53,19 +54,20 @@ typedef struct shd_job {
     struct shd_keep *keep;          /* backs every text */
 } shd_job;
 
-/* A key set outside the file. `text` is "key.path=value", the value in YAML as after a colon. `source` is what the user wrote,
- * for messages ("-n 3"); NULL: "--set " and the text. */
+/* A key set outside the file. `text` is "key.path=value", the value in YAML as after a colon. `source` is what the user
+ * wrote, for messages ("-n 3"); NULL: "--set " and the text. */
 typedef struct shd_job_setting {
     const char *source, *text;
 } shd_job_setting;
 
-/* Reads the job file, then the settings in order, later ones winning. Paths in the file are relative to its folder, paths in settings to
- * the working directory. `run.ranks` is what global_batch is checked against: pass the number of ranks as a setting when it
- * comes from elsewhere.
+/* Reads the job file, then the settings in order, later ones winning. Paths in the file are relative to its folder,
+ * paths in settings to the working directory. `run.ranks` is what global_batch is checked against: pass the number of
+ * ranks as a setting when it comes from elsewhere.
  * Owns: destroy *out with shd_job_destroy.
  * Fails: CONFIG (the user's mistake, with its place), IO (the file cannot be read), MEMORY. */
 sherd_status shd_job_load(const char *path, const shd_job_setting *settings, int32_t setting_count, shd_job **out);
-/* Reads the job back from its resolved form (a checkpoint's note has it), which is a job file too. `source` names it in messages.
+/* Reads the job back from its resolved form (a checkpoint's note has it), which is a job file too. `source` names it in
+ * messages.
  * Fails: CONFIG, MEMORY. */
 sherd_status shd_job_from_json(const char *source, const char *text, shd_job **out);
 /* Accepts NULL. */
@@ -74,7 +76,8 @@ void shd_job_destroy(shd_job *job);
 /* The word of a choice, e.g. shd_job_word("optimizer.name", job->optimizer.name); "" when there is none. */
 const char *shd_job_word(const char *key_path, int32_t value);
 
-/* The job as resolved, one JSON object of sections with every key that its model has. *out: release with shd_free. Fails: MEMORY. */
+/* The job as resolved, one JSON object of sections with every key that its model has. *out: release with shd_free.
+ * Fails: MEMORY. */
 sherd_status shd_job_resolved_json(const shd_job *job, char **out);
 
 /* Every key with its value in `job` and where that comes from, what it may be, and its help; NULL job: the defaults.

@@ -8,7 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* --- paths -------------------------------------------------------------------------------------------------------------- */
+/* --- paths -------------------------------------------------------------------------------------------------------- */
 
 static sherd_status out_of_memory(const shd_job *job) { return shd_fail(SHERD_MEMORY, "%s: out of memory", job->path); }
 
@@ -74,7 +74,7 @@ sherd_status shd_job_complete(shd_job *job) {
     return complete_paths(job);
 }
 
-/* --- combinations ------------------------------------------------------------------------------------------------------- */
+/* --- combinations ------------------------------------------------------------------------------------------------- */
 
 static shd_yaml_place place_of(const shd_job *job, const char *key) {
     shd_yaml_place place = shd_job_origin_of(job, key)->place;

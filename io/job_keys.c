@@ -7,7 +7,7 @@
 #include <string.h>
 #include <strings.h>
 
-/* --- the tables --------------------------------------------------------------------------------------------------------- */
+/* --- the tables --------------------------------------------------------------------------------------------------- */
 
 #define WORD(enumerator, word) [enumerator] = word,
 #define WORD_LIST(name)        static const char *const words_##name[] = {SHD_WORDS_##name(WORD) NULL};
@@ -102,7 +102,7 @@ const shd_job_origin *shd_job_origin_of(const shd_job *job, const char *key_path
     return &job->origins[shd_job_find_path(key_path)];
 }
 
-/* --- what a key may be -------------------------------------------------------------------------------------------------- */
+/* --- what a key may be -------------------------------------------------------------------------------------------- */
 
 static void append(char text[SHD_JOB_TEXT_BYTES], const char *more) {
     size_t used = strlen(text);
@@ -171,11 +171,12 @@ void shd_job_expected(const shd_job_key *key, char text[SHD_JOB_TEXT_BYTES]) {
     }
 }
 
-/* --- near misses -------------------------------------------------------------------------------------------------------- */
+/* --- near misses -------------------------------------------------------------------------------------------------- */
 
 enum { NEAR_BYTES = 40, FAR = 1000 };
 
-/* Edits from `a` to `b`: insertions, deletions, replacements and swaps of neighbours, letters of either case being equal. */
+/* Edits from `a` to `b`: insertions, deletions, replacements and swaps of neighbours, letters of either case being
+ * equal. */
 static int edit_distance(const char *a, const char *b) {
     int rows[3][NEAR_BYTES + 1];
     int a_length = (int)strnlen(a, NEAR_BYTES + 1), b_length = (int)strnlen(b, NEAR_BYTES + 1);

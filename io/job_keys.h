@@ -55,10 +55,12 @@ enum { SHD_JOB_TEXT_BYTES = 512 };
 
 /* What the key may be, for people: "a whole number from 1 to 64". */
 void shd_job_expected(const shd_job_key *key, char text[SHD_JOB_TEXT_BYTES]);
-/* What to write instead of an unknown `name` in `section`: a near key, the section it belongs to, and what is allowed here. */
+/* What to write instead of an unknown `name` in `section`: a near key, the section it belongs to, and what is allowed
+ * here. */
 void shd_job_suggest(const char *section, const char *name, char text[SHD_JOB_TEXT_BYTES]);
 
-/* Where a key's value comes from: the place, and for paths in settings that they are relative to the working directory. */
+/* Where a key's value comes from: the place, and for paths in settings that they are relative to the working
+ * directory. */
 typedef struct shd_job_origin {
     shd_yaml_place place; /* of the value; source NULL: the default */
     bool from_setting;

@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* --- JSON --------------------------------------------------------------------------------------------------------------- */
+/* --- JSON --------------------------------------------------------------------------------------------------------- */
 
 static json_t *source_json(const shd_job_key *key, const shd_job_source *source) {
     return json_string(source->path ? source->path : key->words[source->word]);
@@ -85,7 +85,7 @@ sherd_status shd_job_resolved_json(const shd_job *job, char **out) {
     return SHERD_OK;
 }
 
-/* --- for people --------------------------------------------------------------------------------------------------------- */
+/* --- for people --------------------------------------------------------------------------------------------------- */
 
 /* A value as it would stand in a job file; texts without quotes. */
 static char *value_text(const shd_job *job, const shd_job_key *key) {
@@ -144,7 +144,7 @@ sherd_status shd_job_explain(const shd_job *job, char **out) {
     return shd_text_finish(&text, out);
 }
 
-/* --- docs/JOB.md -------------------------------------------------------------------------------------------------------- */
+/* --- docs/JOB.md -------------------------------------------------------------------------------------------------- */
 
 static void document_key(shd_text *out, const shd_job_key *key) {
     char expected[SHD_JOB_TEXT_BYTES];

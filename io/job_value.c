@@ -68,7 +68,7 @@ static sherd_status out_of_range(const shd_job_key *key, const shd_yaml_node *no
     return shd_yaml_fail(&node->place, key->path, "%.100s is out of range; expected %s", node->text, expected);
 }
 
-/* --- numbers ------------------------------------------------------------------------------------------------------------ */
+/* --- numbers ------------------------------------------------------------------------------------------------------ */
 
 static sherd_status store_int(const shd_job_key *key, const shd_yaml_node *node, int64_t *field) {
     shd_scalar scalar = shd_scalar_read(node);
@@ -113,7 +113,7 @@ static sherd_status store_pair(const shd_job_key *key, const shd_yaml_node *node
     return store_real(key, node->first_child->next, &field->at[1]);
 }
 
-/* --- words and texts ---------------------------------------------------------------------------------------------------- */
+/* --- words and texts ---------------------------------------------------------------------------------------------- */
 
 static sherd_status out_of_memory(const shd_job *job) { return shd_fail(SHERD_MEMORY, "%s: out of memory", job->path); }
 

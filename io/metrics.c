@@ -22,7 +22,7 @@ struct shd_metrics {
     int64_t length_bytes; /* up to the end of the last whole row */
 };
 
-/* --- opening: what an earlier run left ---------------------------------------------------------------------------------- */
+/* --- opening: what an earlier run left ---------------------------------------------------------------------------- */
 
 /* True when `line` is a row of a step before `first_step`. */
 static bool is_earlier_row(const char *line, size_t length, int64_t first_step) {
@@ -135,7 +135,7 @@ void shd_metrics_close(shd_metrics *metrics) {
     shd_free(metrics);
 }
 
-/* --- writing ------------------------------------------------------------------------------------------------------------ */
+/* --- writing ------------------------------------------------------------------------------------------------------ */
 
 typedef struct line {
     char bytes[ROW_BYTES];
@@ -160,7 +160,8 @@ static void add_real(line *row, const char *key, double value, int digits) {
         (size_t)snprintf(row->bytes + row->length, sizeof row->bytes - row->length, ",\"%s\":%s", key, number);
 }
 
-/* The parts in whole units, so that what is printed adds up: microseconds, coarser where nine digits would not hold the sum. */
+/* The parts in whole units, so that what is printed adds up: microseconds, coarser where nine digits would not hold the
+ * sum. */
 static double round_parts(const shd_metrics_row *row, double parts[6]) {
     const double given[6] = {row->data_ms,      row->compute_ms,   row->exposed_comm_ms,
                              row->optimizer_ms, row->save_wait_ms, row->other_ms};

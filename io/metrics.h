@@ -1,7 +1,7 @@
 /* metrics.jsonl: what a run did, one strict-JSON object a step, written by rank 0.
  *
- * Rows are in order of steps, each written by one write(2). Whole numbers as such; others with 9 significant digits, losses and
- * grad_norm with 17; one that is not finite as the text "nan", "inf" or "-inf". */
+ * Rows are in order of steps, each written by one write(2). Whole numbers as such; others with 9 significant digits,
+ * losses and grad_norm with 17; one that is not finite as the text "nan", "inf" or "-inf". */
 #ifndef SHD_IO_METRICS_H
 #define SHD_IO_METRICS_H
 
@@ -23,8 +23,8 @@ typedef struct shd_metrics_row {
     double validation_loss; /* after this step */
 } shd_metrics_row;
 
-/* Opens `dir`/metrics.jsonl for rows from `first_step` on, making the folder. Rows at or after first_step, and whatever follows a line that is no
- * row, move to the first free `metrics.jsonl.N`, N from 1; a torn last line is dropped.
+/* Opens `dir`/metrics.jsonl for rows from `first_step` on, making the folder. Rows at or after first_step, and whatever
+ * follows a line that is no row, move to the first free `metrics.jsonl.N`, N from 1; a torn last line is dropped.
  * Owns: close *out with shd_metrics_close. Fails: IO, MEMORY. */
 sherd_status shd_metrics_open(const char *dir, int64_t first_step, shd_metrics **out);
 /* Accepts NULL. */

@@ -1,5 +1,6 @@
-/* Which sequence comes when. Sequence number q of a run, q = step · global_batch + place in the batch, is in epoch q div S at
- * position perm(q mod S), S the sequences of the data set: nothing is dropped at an epoch's end, and nothing depends on ranks. */
+/* Which sequence comes when. Sequence number q of a run, q = step · global_batch + place in the batch, is in epoch q
+ * div S at position perm(q mod S), S the sequences of the data set: nothing is dropped at an epoch's end, and nothing
+ * depends on ranks. */
 #ifndef SHD_IO_ORDER_H
 #define SHD_IO_ORDER_H
 

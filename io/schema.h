@@ -1,7 +1,7 @@
 /* The schema of a job file: one row a key, and the only place where a key is stated.
  *
- * From these rows come the struct shd_job (job.h), the defaults, the parser's checks (job_keys.c), `sherd train --explain` and docs/JOB.md
- * (job_text.c). It holds only what is built.
+ * From these rows come the struct shd_job (job.h), the defaults, the parser's checks (job_keys.c), `sherd train
+ * --explain` and docs/JOB.md (job_text.c). It holds only what is built.
  *
  * A row: X(section, key, C type, KIND, default, range, unit, help)
  *   KIND     how the value is written and stored; see shd_job_kind in job_keys.h
@@ -23,81 +23,134 @@
 #define SHD_WORDS_OPTIMIZER(W) W(SHERD_ADAMW, "adamw") W(SHERD_SGD, "sgd") W(SHERD_LION, "lion")
 #define SHD_WORDS_SCHEDULE(W)  W(SHERD_CONSTANT, "constant") W(SHERD_LINEAR, "linear") W(SHERD_COSINE, "cosine")
 #define SHD_WORDS_DECAY(W)     W(SHERD_DECAY_MATRICES, "matrices") W(SHERD_DECAY_ALL, "all") W(SHERD_DECAY_NONE, "none")
-#define SHD_WORDS_GATHER(W)    W(SHERD_GATHER_AUTO, "auto") W(SHERD_GATHER_SHARED, "shared") W(SHERD_GATHER_COPY, "copy")
+#define SHD_WORDS_GATHER(W)    W(SHERD_GATHER_AUTO, "auto") W(SHERD_GATHER_SHARED, "shared") \
+                               W(SHERD_GATHER_COPY, "copy")
 #define SHD_WORDS_RESUME(W)    W(SHD_RESUME_AUTO, "auto") W(SHD_RESUME_NEVER, "never")
 #define SHD_WORDS_DEVICE(W)    W(SHD_JOB_DEVICE_AUTO, "auto") W(SHD_JOB_DEVICE_CPU, "cpu")
 #define SHD_WORDS_COMM(W)      W(SHD_JOB_COMM_AUTO, "auto") W(SHD_JOB_COMM_SELF, "self") W(SHD_JOB_COMM_SHM, "shm")
 
 /* Keys at the top level, outside any section. */
 #define SHD_JOB_TOP(X) \
-    X(top, name, const char *, NAME, REQUIRED, ANY, "", "what the job is called; run.dir is named after it")
+    X(top, name, const char *, NAME, REQUIRED, ANY, "", \
+      "what the job is called; run.dir is named after it")
 
 #define SHD_JOB_MODEL(X) \
-    X(model, family, shd_job_family, CHOICE, REQUIRED, WORDS(FAMILY), "", "the architecture") \
-    X(model, vocab_size, int64_t, INT, REQUIRED, INTS(1, INT32_MAX), "tokens", "rows of the embedding; every token id is below it") \
-    X(model, context, int64_t, INT, REQUIRED, INTS(1, 1 << 24), "tokens", "length of a sequence") \
-    X(model, d_model, int64_t, INT, REQUIRED, INTS(1, 1 << 20), "", "width of the residual stream, a multiple of n_head") \
-    X(model, n_layer, int64_t, INT, REQUIRED, INTS(1, 4096), "", "number of transformer blocks") \
-    X(model, n_head, int64_t, INT, REQUIRED, INTS(1, 1 << 16), "", "attention heads of a block") \
-    X(model, n_kv_head, int64_t, INT, COMPUTED("n_head"), INTS(1, 1 << 16), "", "key and value heads, dividing n_head; llama only") \
-    X(model, d_ff, int64_t, INT, COMPUTED("none: llama needs it"), INTS(1, 1 << 22), "", "width inside the feed-forward part; llama only") \
-    X(model, rope_theta, double, REAL, DEFAULT("10000.0"), ABOVE(0), "", "base of the rotary position frequencies; llama only") \
-    X(model, tied_embeddings, bool, BOOL, COMPUTED("true for gpt2, false for llama"), ANY, "", "the output layer is the embedding matrix") \
-    X(model, init, shd_job_source, WORD_OR_PATH, DEFAULT("random"), WORDS(INIT), "", "initial weights: random from train.seed, or a safetensors file") \
-    X(model, frozen, shd_job_texts, TEXTS, DEFAULT("[]"), ANY, "", "shell patterns over parameter names; what they match is never updated")
+    X(model, family, shd_job_family, CHOICE, REQUIRED, WORDS(FAMILY), "", \
+      "the architecture") \
+    X(model, vocab_size, int64_t, INT, REQUIRED, INTS(1, INT32_MAX), "tokens", \
+      "rows of the embedding; every token id is below it") \
+    X(model, context, int64_t, INT, REQUIRED, INTS(1, 1 << 24), "tokens", \
+      "length of a sequence") \
+    X(model, d_model, int64_t, INT, REQUIRED, INTS(1, 1 << 20), "", \
+      "width of the residual stream, a multiple of n_head") \
+    X(model, n_layer, int64_t, INT, REQUIRED, INTS(1, 4096), "", \
+      "number of transformer blocks") \
+    X(model, n_head, int64_t, INT, REQUIRED, INTS(1, 1 << 16), "", \
+      "attention heads of a block") \
+    X(model, n_kv_head, int64_t, INT, COMPUTED("n_head"), INTS(1, 1 << 16), "", \
+      "key and value heads, dividing n_head; llama only") \
+    X(model, d_ff, int64_t, INT, COMPUTED("none: llama needs it"), INTS(1, 1 << 22), "", \
+      "width inside the feed-forward part; llama only") \
+    X(model, rope_theta, double, REAL, DEFAULT("10000.0"), ABOVE(0), "", \
+      "base of the rotary position frequencies; llama only") \
+    X(model, tied_embeddings, bool, BOOL, COMPUTED("true for gpt2, false for llama"), ANY, "", \
+      "the output layer is the embedding matrix") \
+    X(model, init, shd_job_source, WORD_OR_PATH, DEFAULT("random"), WORDS(INIT), "", \
+      "initial weights: random from train.seed, or a safetensors file") \
+    X(model, frozen, shd_job_texts, TEXTS, DEFAULT("[]"), ANY, "", \
+      "shell patterns over parameter names; what they match is never updated")
 
 #define SHD_JOB_DATA(X) \
-    X(data, train, const char *, PATH, REQUIRED, ANY, "", "the token file to train on") \
-    X(data, validation, const char *, PATH_OR_NULL, DEFAULT("null"), ANY, "", "a token file for validation, of the same format") \
-    X(data, format, shd_job_format, CHOICE, DEFAULT("auto"), WORDS(FORMAT), "", "format of the token files; text takes bytes as tokens, auto decides by header and name") \
-    X(data, shuffle, bool, BOOL, DEFAULT("true"), ANY, "", "a new order of sequences every epoch, from train.seed; false: in file order") \
-    X(data, ignored_token, int64_t, INT_OR_NULL, DEFAULT("null"), INTS(0, INT32_MAX), "", "targets with this token id count for nothing")
+    X(data, train, const char *, PATH, REQUIRED, ANY, "", \
+      "the token file to train on") \
+    X(data, validation, const char *, PATH_OR_NULL, DEFAULT("null"), ANY, "", \
+      "a token file for validation, of the same format") \
+    X(data, format, shd_job_format, CHOICE, DEFAULT("auto"), WORDS(FORMAT), "", \
+      "format of the token files; text takes bytes as tokens, auto decides by header and name") \
+    X(data, shuffle, bool, BOOL, DEFAULT("true"), ANY, "", \
+      "a new order of sequences every epoch, from train.seed; false: in file order") \
+    X(data, ignored_token, int64_t, INT_OR_NULL, DEFAULT("null"), INTS(0, INT32_MAX), "", \
+      "targets with this token id count for nothing")
 
 #define SHD_JOB_TRAIN(X) \
-    X(train, steps, int64_t, INT, REQUIRED, INTS(1, 99999999), "optimizer steps", "the run ends after so many") \
-    X(train, global_batch, int64_t, INT, REQUIRED, INTS(1, 1 << 24), "sequences", "what one step sees over all ranks, a multiple of micro_batch x ranks") \
-    X(train, micro_batch, int64_t, INT, REQUIRED, INTS(1, 1 << 16), "sequences", "what one rank runs at once") \
-    X(train, precision, shd_job_precision, CHOICE, DEFAULT("fp32"), WORDS(PRECISION), "", "arithmetic of forward and backward") \
-    X(train, seed, int64_t, INT, DEFAULT("1"), INTS(0, INT64_MAX), "", "of initialisation and shuffling") \
-    X(train, clip, double, REAL, DEFAULT("1.0"), REALS(0, DBL_MAX), "", "bound on the global gradient norm; 0: none") \
-    X(train, sum_order, shd_job_sum_order, CHOICE, DEFAULT("auto"), WORDS(SUM_ORDER), "", "fixed: the same bits on any number of ranks; auto: fixed on one host") \
-    X(train, evaluate_every, int64_t, INT, DEFAULT("0"), INTS(0, 99999999), "optimizer steps", "between two validation losses; 0: never") \
-    X(train, evaluate_sequences, int64_t, INT, DEFAULT("0"), INTS(0, INT32_MAX), "sequences", "of a validation, from the start of data.validation; 0: all")
+    X(train, steps, int64_t, INT, REQUIRED, INTS(1, 99999999), "optimizer steps", \
+      "the run ends after so many") \
+    X(train, global_batch, int64_t, INT, REQUIRED, INTS(1, 1 << 24), "sequences", \
+      "what one step sees over all ranks, a multiple of micro_batch x ranks") \
+    X(train, micro_batch, int64_t, INT, REQUIRED, INTS(1, 1 << 16), "sequences", \
+      "what one rank runs at once") \
+    X(train, precision, shd_job_precision, CHOICE, DEFAULT("fp32"), WORDS(PRECISION), "", \
+      "arithmetic of forward and backward") \
+    X(train, seed, int64_t, INT, DEFAULT("1"), INTS(0, INT64_MAX), "", \
+      "of initialisation and shuffling") \
+    X(train, clip, double, REAL, DEFAULT("1.0"), REALS(0, DBL_MAX), "", \
+      "bound on the global gradient norm; 0: none") \
+    X(train, sum_order, shd_job_sum_order, CHOICE, DEFAULT("auto"), WORDS(SUM_ORDER), "", \
+      "fixed: the same bits on any number of ranks; auto: fixed on one host") \
+    X(train, evaluate_every, int64_t, INT, DEFAULT("0"), INTS(0, 99999999), "optimizer steps", \
+      "between two validation losses; 0: never") \
+    X(train, evaluate_sequences, int64_t, INT, DEFAULT("0"), INTS(0, INT32_MAX), "sequences", \
+      "of a validation, from the start of data.validation; 0: all")
 
 #define SHD_JOB_OPTIMIZER(X) \
-    X(optimizer, name, sherd_optimizer_kind, CHOICE, DEFAULT("adamw"), WORDS(OPTIMIZER), "", "the update rule") \
-    X(optimizer, lr, double, REAL, REQUIRED, REALS(0, DBL_MAX), "", "learning rate after the warm-up") \
-    X(optimizer, min_lr, double, REAL, DEFAULT("0.0"), REALS(0, DBL_MAX), "", "learning rate at the end; unused with schedule: constant") \
-    X(optimizer, schedule, sherd_schedule, CHOICE, DEFAULT("cosine"), WORDS(SCHEDULE), "", "how the learning rate goes from lr to min_lr") \
-    X(optimizer, warmup_steps, int64_t, INT, DEFAULT("0"), INTS(0, INT32_MAX), "optimizer steps", "during which the learning rate rises to lr") \
-    X(optimizer, betas, shd_job_pair, PAIR, DEFAULT("[0.9, 0.95]"), BELOW(0, 1), "", "averaging of gradient and its square; unused with sgd") \
-    X(optimizer, eps, double, REAL, DEFAULT("1.0e-8"), REALS(0, DBL_MAX), "", "added to the root of the second moment; adamw only, unused otherwise") \
-    X(optimizer, momentum, double, REAL, DEFAULT("0.0"), BELOW(0, 1), "", "of sgd; unused otherwise") \
-    X(optimizer, weight_decay, double, REAL, DEFAULT("0.1"), REALS(0, DBL_MAX), "", "decoupled for adamw and lion, added to the gradient for sgd") \
-    X(optimizer, decay, sherd_decay, CHOICE, DEFAULT("matrices"), WORDS(DECAY), "", "what weight_decay touches; matrices: two dimensions or more")
+    X(optimizer, name, sherd_optimizer_kind, CHOICE, DEFAULT("adamw"), WORDS(OPTIMIZER), "", \
+      "the update rule") \
+    X(optimizer, lr, double, REAL, REQUIRED, REALS(0, DBL_MAX), "", \
+      "learning rate after the warm-up") \
+    X(optimizer, min_lr, double, REAL, DEFAULT("0.0"), REALS(0, DBL_MAX), "", \
+      "learning rate at the end; unused with schedule: constant") \
+    X(optimizer, schedule, sherd_schedule, CHOICE, DEFAULT("cosine"), WORDS(SCHEDULE), "", \
+      "how the learning rate goes from lr to min_lr") \
+    X(optimizer, warmup_steps, int64_t, INT, DEFAULT("0"), INTS(0, INT32_MAX), "optimizer steps", \
+      "during which the learning rate rises to lr") \
+    X(optimizer, betas, shd_job_pair, PAIR, DEFAULT("[0.9, 0.95]"), BELOW(0, 1), "", \
+      "averaging of gradient and its square; unused with sgd") \
+    X(optimizer, eps, double, REAL, DEFAULT("1.0e-8"), REALS(0, DBL_MAX), "", \
+      "added to the root of the second moment; adamw only, unused otherwise") \
+    X(optimizer, momentum, double, REAL, DEFAULT("0.0"), BELOW(0, 1), "", \
+      "of sgd; unused otherwise") \
+    X(optimizer, weight_decay, double, REAL, DEFAULT("0.1"), REALS(0, DBL_MAX), "", \
+      "decoupled for adamw and lion, added to the gradient for sgd") \
+    X(optimizer, decay, sherd_decay, CHOICE, DEFAULT("matrices"), WORDS(DECAY), "", \
+      "what weight_decay touches; matrices: two dimensions or more")
 
 #define SHD_JOB_SHARD(X) \
-    X(shard, stage, int64_t, INT, DEFAULT("3"), INTS(0, 3), "", "ranks split: 0 nothing, 1 optimizer state, 2 and gradients, 3 and parameters") \
-    X(shard, gather, sherd_gather, CHOICE, DEFAULT("auto"), WORDS(GATHER), "", "gathered parameters live once a host or in a copy a rank; unused at stage 0") \
-    X(shard, prefetch, int64_t, INT, DEFAULT("1"), INTS(0, 1024), "units", "gathered ahead of the one computing; stage 3 only, unused otherwise")
+    X(shard, stage, int64_t, INT, DEFAULT("3"), INTS(0, 3), "", \
+      "ranks split: 0 nothing, 1 optimizer state, 2 and gradients, 3 and parameters") \
+    X(shard, gather, sherd_gather, CHOICE, DEFAULT("auto"), WORDS(GATHER), "", \
+      "gathered parameters live once a host or in a copy a rank; unused at stage 0") \
+    X(shard, prefetch, int64_t, INT, DEFAULT("1"), INTS(0, 1024), "units", \
+      "gathered ahead of the one computing; stage 3 only, unused otherwise")
 
 #define SHD_JOB_CHECKPOINT(X) \
-    X(checkpoint, dir, const char *, PATH, COMPUTED("checkpoints in run.dir"), ANY, "", "where step-* folders go") \
-    X(checkpoint, every, int64_t, INT, DEFAULT("1000"), INTS(0, 99999999), "optimizer steps", "between two checkpoints; 0: only at the end") \
-    X(checkpoint, resume, shd_job_source, WORD_OR_PATH, DEFAULT("auto"), WORDS(RESUME), "", "auto: from the newest in dir, if any; never; or the path of a checkpoint")
+    X(checkpoint, dir, const char *, PATH, COMPUTED("checkpoints in run.dir"), ANY, "", \
+      "where step-* folders go") \
+    X(checkpoint, every, int64_t, INT, DEFAULT("1000"), INTS(0, 99999999), "optimizer steps", \
+      "between two checkpoints; 0: only at the end") \
+    X(checkpoint, resume, shd_job_source, WORD_OR_PATH, DEFAULT("auto"), WORDS(RESUME), "", \
+      "auto: from the newest in dir, if any; never; or the path of a checkpoint")
 
 #define SHD_JOB_LOG(X) \
-    X(log, dir, const char *, PATH, COMPUTED("run.dir"), ANY, "", "where metrics.jsonl goes") \
-    X(log, every, int64_t, INT, DEFAULT("1"), INTS(1, 99999999), "optimizer steps", "between two lines on the terminal; metrics.jsonl has every step")
+    X(log, dir, const char *, PATH, COMPUTED("run.dir"), ANY, "", \
+      "where metrics.jsonl goes") \
+    X(log, every, int64_t, INT, DEFAULT("1"), INTS(1, 99999999), "optimizer steps", \
+      "between two lines on the terminal; metrics.jsonl has every step")
 
 #define SHD_JOB_RUN(X) \
-    X(run, dir, const char *, PATH, COMPUTED("runs/<name> beside the job file"), ANY, "", "folder of the run's outputs") \
-    X(run, ranks, int64_t, INT, DEFAULT("1"), INTS(1, 64), "", "processes the model is split over; -n says it too") \
-    X(run, threads, int64_t, INT_OR_AUTO, DEFAULT("auto"), INTS(1, 1024), "threads", "compute threads of a rank; auto: cores / ranks") \
-    X(run, device, shd_job_device, CHOICE, DEFAULT("auto"), WORDS(DEVICE), "", "where ranks compute") \
-    X(run, comm, shd_job_comm, CHOICE, DEFAULT("auto"), WORDS(COMM), "", "how ranks talk; auto: self for one rank, shm for more") \
-    X(run, timeout_s, double, REAL, DEFAULT("600.0"), ABOVE(0), "seconds", "how long a rank waits for another one") \
-    X(run, start_timeout_s, double, REAL, DEFAULT("300.0"), ABOVE(0), "seconds", "the same for the first meeting")
+    X(run, dir, const char *, PATH, COMPUTED("runs/<name> beside the job file"), ANY, "", \
+      "folder of the run's outputs") \
+    X(run, ranks, int64_t, INT, DEFAULT("1"), INTS(1, 64), "", \
+      "processes the model is split over; -n says it too") \
+    X(run, threads, int64_t, INT_OR_AUTO, DEFAULT("auto"), INTS(1, 1024), "threads", \
+      "compute threads of a rank; auto: cores / ranks") \
+    X(run, device, shd_job_device, CHOICE, DEFAULT("auto"), WORDS(DEVICE), "", \
+      "where ranks compute") \
+    X(run, comm, shd_job_comm, CHOICE, DEFAULT("auto"), WORDS(COMM), "", \
+      "how ranks talk; auto: self for one rank, shm for more") \
+    X(run, timeout_s, double, REAL, DEFAULT("600.0"), ABOVE(0), "seconds", \
+      "how long a rank waits for another one") \
+    X(run, start_timeout_s, double, REAL, DEFAULT("300.0"), ABOVE(0), "seconds", \
+      "the same for the first meeting")
 
 /* S(section, its rows, what it is about). */
 #define SHD_JOB_SECTIONS(S) \

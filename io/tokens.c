@@ -26,7 +26,7 @@ struct shd_tokens {
     unsigned char *raw; /* context + 1 tokens as in the file */
 };
 
-/* --- opening ------------------------------------------------------------------------------------------------------------ */
+/* --- opening ------------------------------------------------------------------------------------------------------ */
 
 /* Reads exactly `bytes` at `offset`. */
 static sherd_status read_at(const shd_tokens *tokens, int64_t offset, int64_t bytes, void *out) {
@@ -172,7 +172,7 @@ int64_t shd_tokens_sequence_count(const shd_tokens *tokens) { return (tokens->to
 
 shd_job_format shd_tokens_format(const shd_tokens *tokens) { return tokens->format; }
 
-/* --- reading ------------------------------------------------------------------------------------------------------------ */
+/* --- reading ------------------------------------------------------------------------------------------------------ */
 
 /* Token `i` of the raw buffer. */
 static uint32_t raw_token(const shd_tokens *tokens, int64_t i) {

@@ -1,10 +1,11 @@
 /* A token file, cut into training sequences.
  *
- * llmc: 256 little-endian int32 (magic 20240520, version 1, token count), then uint16 · u16, u32: bare little-endian numbers · text: bytes
- * as tokens. Sequence j is tokens [jT, jT + T), its targets the same shifted by one; there are S = (tokens - 1) / T of them.
+ * llmc: 256 little-endian int32 (magic 20240520, version 1, token count), then uint16 · u16, u32: bare little-endian
+ * numbers · text: bytes as tokens. Sequence j is tokens [jT, jT + T), its targets the same shifted by one; there are S
+ * = (tokens - 1) / T of them.
  *
- * Files are read with pread, not mapped: a file that is cut short under a mapping kills the process, and tokens are widened
- * into a batch anyway (docs/decisions/token-files.md). Ids are checked when they are read. */
+ * Files are read with pread, not mapped: a file that is cut short under a mapping kills the process, and tokens are
+ * widened into a batch anyway (docs/decisions/token-files.md). Ids are checked when they are read. */
 #ifndef SHD_IO_TOKENS_H
 #define SHD_IO_TOKENS_H
 
@@ -31,8 +32,10 @@ int64_t shd_tokens_sequence_count(const shd_tokens *tokens);
 /* Never AUTO. */
 shd_job_format shd_tokens_format(const shd_tokens *tokens);
 
-/* Reads sequence `index` in [0, S): T inputs, T targets, and into *counted how many targets are not ignored. Allocates nothing.
- * Fails: DATA (an id not below vocab_size, with its byte offset; a file that has become shorter), IO. Threads: one at a time. */
+/* Reads sequence `index` in [0, S): T inputs, T targets, and into *counted how many targets are not ignored. Allocates
+ * nothing.
+ * Fails: DATA (an id not below vocab_size, with its byte offset; a file that has become shorter), IO. Threads: one at a
+ * time. */
 sherd_status shd_tokens_read(shd_tokens *tokens, int64_t index, int32_t *inputs, int32_t *targets, int64_t *counted);
 
 /* A hash of format, token count and 64 samples spread over the file, to tell that data has changed. Fails: DATA, IO. */

@@ -1,6 +1,7 @@
 /* What a scalar means: the core schema of YAML 1.2, made strict.
  *
- * Numbers that YAML dialects read differently (leading zeros, 0x, 0o, underscores, base 60) are ODD and never a value. */
+ * Numbers that YAML dialects read differently (leading zeros, 0x, 0o, underscores, base 60) are ODD and never a
+ * value. */
 #ifndef SHD_IO_YAML_SCALAR_H
 #define SHD_IO_YAML_SCALAR_H
 

@@ -22,9 +22,10 @@ sherd_status shd_yaml_fail(const shd_yaml_place *place, const char *key, const c
     return shd_fail(SHERD_CONFIG, "%s%s: %s%s%s", place->source, where, key ? key : "", key ? ": " : "", text);
 }
 
-/* --- the bytes ---------------------------------------------------------------------------------------------------------- */
+/* --- the bytes ---------------------------------------------------------------------------------------------------- */
 
-/* Length of the UTF-8 character at `bytes`, 0 when it is none: too long forms, surrogates and numbers beyond U+10FFFF are refused. */
+/* Length of the UTF-8 character at `bytes`, 0 when it is none: too long forms, surrogates and numbers beyond U+10FFFF
+ * are refused. */
 static int character_bytes(const unsigned char *bytes, size_t left) {
     unsigned char first = bytes[0];
     if (first < 0x80) return 1;
@@ -67,7 +68,7 @@ static sherd_status check_bytes(const char *source, bool numbered, const char *b
     return SHERD_OK;
 }
 
-/* --- the events --------------------------------------------------------------------------------------------------------- */
+/* --- the events --------------------------------------------------------------------------------------------------- */
 
 typedef struct reader {
     yaml_parser_t parser;

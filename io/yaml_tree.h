@@ -1,7 +1,7 @@
 /* A YAML document as a small tree of nodes with their places, read from libyaml's events.
  *
- * Strict: one document, UTF-8 without byte order mark, no tabs as indentation, no anchors, aliases, tags or directives, no control
- * characters, at most SHD_YAML_MAX_DEPTH deep and SHD_YAML_MAX_BYTES long. */
+ * Strict: one document, UTF-8 without byte order mark, no tabs as indentation, no anchors, aliases, tags or directives,
+ * no control characters, at most SHD_YAML_MAX_DEPTH deep and SHD_YAML_MAX_BYTES long. */
 #ifndef SHD_IO_YAML_TREE_H
 #define SHD_IO_YAML_TREE_H
 
@@ -35,7 +35,8 @@ typedef struct shd_yaml_node {
 sherd_status shd_yaml_fail(const shd_yaml_place *place, const char *key, const char *format, ...)
     __attribute__((format(printf, 3, 4), cold));
 
-/* Parses `length` bytes. `source` names them in messages and places; `numbered` says whether lines and columns mean anything to the user.
+/* Parses `length` bytes. `source` names them in messages and places; `numbered` says whether lines and columns mean
+ * anything to the user.
  * Owns: nodes and texts live in `keep`, `source` is kept. Fails: CONFIG, MEMORY. */
 sherd_status shd_yaml_parse(const char *source, bool numbered, const char *bytes, size_t length, shd_keep *keep,
                             const shd_yaml_node **out);

@@ -6,8 +6,9 @@
 
 #include <sherd/session.h>
 
-/* Micro-batches of one sherd_evaluate_begin … end. A validation is a row of such portions, whose borders do not depend on the number of
- * ranks; so the evaluation program stays small, and the loss has the same bits on any number of ranks. */
+/* Micro-batches of one sherd_evaluate_begin … end. A validation is a row of such portions, whose borders do not depend
+ * on the number of ranks; so the evaluation program stays small, and the loss has the same bits on any number of
+ * ranks. */
 enum { SHD_PORTION_MICRO_BATCHES = 64 };
 
 typedef struct shd_evaluation_plan {
@@ -20,7 +21,8 @@ typedef struct shd_evaluation_plan {
 shd_evaluation_plan shd_evaluation_plan_make(int64_t available, int64_t wanted, int64_t micro_batch,
                                              int32_t world_size);
 
-/* Runs all portions. Collective; at step boundaries. *loss: mean over the counted targets, 0 when there are none. Allocates nothing.
+/* Runs all portions. Collective; at step boundaries. *loss: mean over the counted targets, 0 when there are none.
+ * Allocates nothing.
  * Fails: DATA (a token), and what the session's brackets and the model return. */
 sherd_status shd_evaluate(sherd_session *session, shd_model *model, shd_pool *pool, shd_feed *feed,
                           const shd_evaluation_plan *plan, const sherd_options *options, double *loss);

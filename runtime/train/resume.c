@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* --- writing a note ----------------------------------------------------------------------------------------------------- */
+/* --- writing a note ----------------------------------------------------------------------------------------------- */
 
 /* Adds a value to `object`, taking the reference, also when it fails. */
 static bool add(json_t *object, const char *key, json_t *value) { return json_object_set_new(object, key, value) == 0; }
@@ -42,7 +42,7 @@ sherd_status shd_resume_note(const shd_job *job, shd_tokens *tokens, int64_t seq
     return status;
 }
 
-/* --- holding a note against the job ------------------------------------------------------------------------------------- */
+/* --- holding a note against the job ------------------------------------------------------------------------------- */
 
 /* A key by its path, "section.key" or "key"; NULL when it is not there. */
 static const json_t *at_path(const json_t *job, const char *path) {
@@ -148,7 +148,7 @@ static sherd_status read_note(const json_t *note, const shd_job *job, shd_tokens
     return compare_jobs(note, job, report);
 }
 
-/* --- finding the checkpoint --------------------------------------------------------------------------------------------- */
+/* --- finding the checkpoint --------------------------------------------------------------------------------------- */
 
 /* Checkpoints load where they were saved: the same number of ranks, the same stage. */
 static sherd_status compare_layout(const shd_checkpoint_manifest *manifest, const shd_job *job) {

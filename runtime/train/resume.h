@@ -1,7 +1,8 @@
 /* What a checkpoint remembers of its job, and whether a job may go on from it.
  *
- * The note in the manifest: {"job": the job as resolved, "sequence": the number of the next sequence, "tokens_seen", "data": {"tokens",
- * "fingerprint"}}. A job goes on only with the same model, data, order of data and seed; other differences are logged. */
+ * The note in the manifest: {"job": the job as resolved, "sequence": the number of the next sequence, "tokens_seen",
+ * "data": {"tokens", "fingerprint"}}. A job goes on only with the same model, data, order of data and seed; other
+ * differences are logged. */
 #ifndef SHD_TRAIN_RESUME_H
 #define SHD_TRAIN_RESUME_H
 
@@ -16,9 +17,10 @@ typedef struct shd_resume {
     int64_t tokens_seen;
 } shd_resume;
 
-/* Finds the checkpoint that checkpoint.resume asks for and holds its note against the job; `tokens` is the job's training file.
- * `report`: log what differs and where the run goes on (rank 0 does).
- * Owns: shd_resume_fini(out). Fails: DATA (none at the path given, damaged, or another model, data, order or seed: both values), IO, MEMORY. */
+/* Finds the checkpoint that checkpoint.resume asks for and holds its note against the job; `tokens` is the job's
+ * training file. `report`: log what differs and where the run goes on (rank 0 does).
+ * Owns: shd_resume_fini(out). Fails: DATA (none at the path given, damaged, or another model, data, order or seed: both
+ * values), IO, MEMORY. */
 sherd_status shd_resume_find(const shd_job *job, shd_tokens *tokens, bool report, shd_resume *out);
 void shd_resume_fini(shd_resume *resume);
 

@@ -1,4 +1,5 @@
-/* The job loop. A step: read data, run the step program, evaluate when it is due, write the row, show it, save when it is due. */
+/* The job loop. A step: read data, run the step program, evaluate when it is due, write the row, show it, save when it
+ * is due. */
 #include "runtime/train/train.h"
 
 #include "io/metrics.h"
@@ -38,7 +39,7 @@ enum { FLAG_STOP = 1 };
 
 static bool is_first_rank(const job_run *run) { return run->options.rank == 0; }
 
-/* --- mathematics: the model's callbacks, with this run's data ----------------------------------------------------------- */
+/* --- mathematics: the model's callbacks, with this run's data ----------------------------------------------------- */
 
 static sherd_status forward(void *user, const sherd_view *view) {
     job_run *run = user;
@@ -58,7 +59,7 @@ static sherd_status backward(void *user, const sherd_view *view) {
     return sherd_add_loss(run->session, batch.losses, shd_feed_micro_tokens(run->training));
 }
 
-/* --- a step -------------------------------------------------------------------------------------------------------------- */
+/* --- a step ------------------------------------------------------------------------------------------------------- */
 
 static bool is_due(int64_t every, int64_t completed, int64_t last) {
     return every > 0 && (completed % every == 0 || completed == last);
@@ -158,7 +159,7 @@ static sherd_status run_steps(job_run *run) {
     return SHERD_OK;
 }
 
-/* --- the start ------------------------------------------------------------------------------------------------------------ */
+/* --- the start ---------------------------------------------------------------------------------------------------- */
 
 static shd_feed_config feed_config(const shd_job *job, const char *path, const sherd_options *options,
                                    int32_t micro_steps) {
@@ -212,7 +213,7 @@ static sherd_status start(job_run *run) {
     return SHERD_OK;
 }
 
-/* --- the whole ------------------------------------------------------------------------------------------------------------ */
+/* --- the whole ---------------------------------------------------------------------------------------------------- */
 
 static void log_start(const job_run *run) {
     const shd_job *job = run->job;
@@ -268,7 +269,7 @@ sherd_status shd_train_run(const shd_job *job, const sherd_options *place, const
     return status;
 }
 
-/* --- looking without starting --------------------------------------------------------------------------------------------- */
+/* --- looking without starting ------------------------------------------------------------------------------------- */
 
 static sherd_status check_init(const shd_job *job) {
     shd_model *model;

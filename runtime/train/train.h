@@ -1,7 +1,7 @@
 /* The job loop: data, step, metrics, evaluation, checkpoints. One call is one rank's part of a job, from start to end.
  *
- * It writes what the job says (metrics.jsonl, checkpoints) and logs events (info, rank 0); what a user sees of the steps is the
- * caller's, through hooks. */
+ * It writes what the job says (metrics.jsonl, checkpoints) and logs events (info, rank 0); what a user sees of the
+ * steps is the caller's, through hooks. */
 #ifndef SHD_TRAIN_TRAIN_H
 #define SHD_TRAIN_TRAIN_H
 
@@ -42,14 +42,14 @@ typedef struct shd_train_hooks {
     void *user;
 } shd_train_hooks;
 
-/* Looks at all that a job needs beyond its file, without starting anything: data files (header, length, format), the init file
- * (names, shapes), the model, a checkpoint to resume from. One process does it before ranks are started.
+/* Looks at all that a job needs beyond its file, without starting anything: data files (header, length, format), the
+ * init file (names, shapes), the model, a checkpoint to resume from. One process does it before ranks are started.
  * Fails: CONFIG, DATA (file and place), IO, MEMORY. */
 sherd_status shd_train_check(const shd_job *job);
 
-/* Trains until train.steps. `place`: rank, world_size and rendezvous of this process (sherd_options_from_env); the rest of it is not
- * looked at. Collective over the ranks of the job, which must have the same job. `hooks` may be NULL.
- * A finished job that is started again does nothing, and says so: then first_step = step in the summary.
+/* Trains until train.steps. `place`: rank, world_size and rendezvous of this process (sherd_options_from_env); the rest
+ * of it is not looked at. Collective over the ranks of the job, which must have the same job. `hooks` may be NULL. A
+ * finished job that is started again does nothing, and says so: then first_step = step in the summary.
  * Fails: CONFIG, DATA, IO, NUMERIC (the step is named), MEMORY, and 100 and above when ranks are lost. */
 sherd_status shd_train_run(const shd_job *job, const sherd_options *place, const shd_train_hooks *hooks);
 

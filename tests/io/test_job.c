@@ -29,7 +29,7 @@ static json_t *resolved(const shd_job *job) {
     return root;
 }
 
-/* --- bad input ---------------------------------------------------------------------------------------------------------- */
+/* --- bad input ---------------------------------------------------------------------------------------------------- */
 
 static bool message_matches(const char *says, const char *message) {
     static const char more[] = "…";
@@ -93,7 +93,7 @@ Test(job, survives_a_good_job_cut_at_every_byte_and_with_every_byte_changed) {
     cr_assert_eq(shd_memory_held(SHD_MEMORY_OBJECTS), 0);
 }
 
-/* --- good input --------------------------------------------------------------------------------------------------------- */
+/* --- good input --------------------------------------------------------------------------------------------------- */
 
 Test(job, has_the_defaults_that_the_schema_states) {
     shd_job *job = good(good_job, NULL);
@@ -225,7 +225,7 @@ Test(job, accepts_keys_that_a_choice_does_not_use) {
     shd_job_destroy(job);
 }
 
-/* --- texts -------------------------------------------------------------------------------------------------------------- */
+/* --- texts -------------------------------------------------------------------------------------------------------- */
 
 Test(job, resolves_to_json_with_every_key_that_its_model_has) {
     shd_job *job = good(good_job, (const char *const[3]){"model.family=llama", "model.d_ff=130"});

@@ -16,6 +16,8 @@
 enum { DEFAULT_TIMEOUT_S = 120, SLOWDOWN = 4, ASSERTION_FAILED = 101 };
 
 extern struct criterion_test *__start_cr_tst[], *__stop_cr_tst[];
+/* Suites have a section only where a test declares one. */
+extern struct criterion_suite *__start_cr_sts[] __attribute__((weak)), *__stop_cr_sts[] __attribute__((weak));
 
 void criterion_send_assert(struct criterion_assert_stats *stats) {
     if (!stats->passed) fprintf(stderr, "%s:%u: %s\n", stats->file, stats->line, stats->message);
@@ -34,15 +36,27 @@ static bool ended_well(const struct criterion_test_extra_data *data, int status)
     return data->signal == 0 && WEXITSTATUS(status) == data->exit_code;
 }
 
+/* What TestSuite() says for the tests of its name; NULL when there is none. */
+static const struct criterion_test_extra_data *suite_of(const struct criterion_test *test) {
+    for (struct criterion_suite **suite = __start_cr_sts; suite < __stop_cr_sts; suite++)
+        if (*suite && (*suite)->data && strcmp((*suite)->name, test->category) == 0) return (*suite)->data;
+    return NULL;
+}
+
 static bool run_test(const struct criterion_test *test) {
     fflush(NULL);
     pid_t child = fork();
     if (child == 0) {
-        double limit_s = test->data->timeout > 0 ? test->data->timeout : DEFAULT_TIMEOUT_S;
+        const struct criterion_test_extra_data *suite = suite_of(test);
+        double limit_s = test->data->timeout > 0       ? test->data->timeout
+                         : suite && suite->timeout > 0 ? suite->timeout
+                                                       : DEFAULT_TIMEOUT_S;
         alarm((unsigned)(limit_s * SLOWDOWN) + 1);
+        if (suite && suite->init) suite->init();
         if (test->data->init) test->data->init();
         test->test();
         if (test->data->fini) test->data->fini();
+        if (suite && suite->fini) suite->fini();
         exit(0);
     }
     int status = 0;

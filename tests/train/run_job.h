@@ -21,7 +21,8 @@ extern const char small_job[];
 /* Writes `count` u16 tokens below 60, a fixed pseudo-random text. */
 void make_tokens(const char *path, int64_t count, uint32_t seed);
 
-/* Loads `text` with settings ("key=value", NULL at the end) and runs it; `stopping_rank` is told to stop after `stop_step` steps, -1: none. */
+/* Loads `text` with settings ("key=value", NULL at the end) and runs it; `stopping_rank` is told to stop after
+ * `stop_step` steps, -1: none. */
 void run_job_stopping(const char *text, const char *const *settings, int32_t stopping_rank, int64_t stop_step,
                       job_result *out);
 void run_job(const char *text, const char *const *settings, job_result *out);

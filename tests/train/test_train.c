@@ -24,7 +24,7 @@ static void expect_ok(const job_result *result) {
         cr_assert_eq(result->status[r], SHERD_OK, "rank %d: status %d; %s", r, result->status[r], result->cause);
 }
 
-/* --- what is computed --------------------------------------------------------------------------------------------------- */
+/* --- what is computed --------------------------------------------------------------------------------------------- */
 
 Test(train, gives_the_same_bits_on_any_number_of_ranks) {
     static const char *const ranks[] = {"run.ranks=1", "run.ranks=2", "run.ranks=3", "run.ranks=4"};
@@ -87,7 +87,7 @@ Test(train, allocates_nothing_in_steps_after_the_first) {
         cr_assert_eq(result.allocations[s], 0, "step %d: %d calls", s, (int)result.allocations[s]);
 }
 
-/* --- stopping and going on ---------------------------------------------------------------------------------------------- */
+/* --- stopping and going on ---------------------------------------------------------------------------------------- */
 
 Test(train, goes_on_as_if_it_had_never_stopped) {
     job_result whole, part;
@@ -182,7 +182,7 @@ Test(train, goes_on_at_the_next_sequence_when_the_batch_changes) {
     cr_assert_eq(result.summary.tokens_seen, (4 * 12 + 4 * 6) * 8);
 }
 
-/* --- what goes wrong ---------------------------------------------------------------------------------------------------- */
+/* --- what goes wrong ---------------------------------------------------------------------------------------------- */
 
 Test(train, names_the_step_at_which_numbers_stop_being_finite) {
     job_result result;
