@@ -25,8 +25,9 @@ void shd_engine_unmap(shd_engine *engine) {
 }
 
 void *shd_engine_address(const shd_engine *engine, int32_t buffer_index) {
+    if (buffer_index < 0) return NULL; /* a group without elements has no memory */
     const shd_buffer *buffer = &engine->config.plan->buffers[buffer_index];
-    return buffer->bytes == 0 ? NULL : engine->arenas[buffer->place] + buffer->offset_bytes;
+    return engine->arenas[buffer->place] + buffer->offset_bytes;
 }
 
 /* Within a slot the trainable group lies first, the frozen one behind it. */
