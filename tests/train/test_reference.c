@@ -1,0 +1,95 @@
+/* The reference runs of tests/data/golden, against float64 figures made with PyTorch. */
+#include "tests/io/make_job.h"
+#include "tests/train/run_job.h"
+
+#include <criterion/criterion.h>
+#include <jansson.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static json_t *load(const char *name, const char *file) {
+    char path[4096];
+    snprintf(path, sizeof path, GOLDEN_DIR "/%s/%s", name, file);
+    json_t *root = json_load_file(path, 0, NULL);
+    cr_assert_not_null(root, "%s", path);
+    return root;
+}
+
+/* `key: value` where the case has it. */
+static void add(char *job, const json_t *object, const char *key, const char *as) {
+    json_t *value = json_object_get(object, key);
+    if (!value) return;
+    char *text = json_dumps(value, JSON_ENCODE_ANY | JSON_REAL_PRECISION(17));
+    sprintf(job + strlen(job), "  %s: %s\n", as, text);
+    free(text);
+}
+
+static void make_job(const char *name, const json_t *reference, char *job) {
+    static const char *const model_keys[][2] = {
+        {"vocab", "vocab_size"}, {"context", "context"},       {"d_model", "d_model"},
+        {"n_layer", "n_layer"},  {"n_head", "n_head"},         {"n_kv_head", "n_kv_head"},
+        {"d_ff", "d_ff"},        {"rope_theta", "rope_theta"}, {"tied", "tied_embeddings"}};
+    static const char *const optimizer_keys[] = {"lr",           "min_lr", "schedule", "warmup_steps",
+                                                 "weight_decay", "betas",  "eps",      "momentum"};
+    const json_t *model = json_object_get(reference, "model"), *data = json_object_get(reference, "data");
+    const json_t *training = json_object_get(reference, "train");
+    sprintf(job, "name: %s\nmodel:\n  init: " GOLDEN_DIR "/%s/init.safetensors\n", name, name);
+    add(job, model, "family", "family");
+    for (size_t i = 0; i < sizeof model_keys / sizeof *model_keys; i++)
+        add(job, model, model_keys[i][0], model_keys[i][1]);
+    add(job, reference, "frozen", "frozen");
+    sprintf(job + strlen(job), "data:\n  train: " GOLDEN_DIR "/%s/tokens.bin\n  shuffle: false\n", name);
+    add(job, data, "format", "format");
+    add(job, data, "ignored_token", "ignored_token");
+    sprintf(job + strlen(job), "train:\n  micro_batch: 1\n");
+    add(job, training, "steps", "steps");
+    add(job, training, "global_batch", "global_batch");
+    add(job, training, "clip", "clip");
+    sprintf(job + strlen(job), "optimizer:\n");
+    add(job, training, "optimizer", "name");
+    for (size_t i = 0; i < sizeof optimizer_keys / sizeof *optimizer_keys; i++)
+        add(job, training, optimizer_keys[i], optimizer_keys[i]);
+    sprintf(job + strlen(job), "run:\n  threads: 1\n  timeout_s: 60\n");
+}
+
+static double figure(const json_t *expected, const char *key, int64_t step) {
+    return json_number_value(json_array_get(json_object_get(json_object_get(expected, "f64"), key), (size_t)step));
+}
+
+static void check(const char *name) {
+    char job[8192];
+    job_result result;
+    json_t *reference = load(name, "case.json"), *expected = load(name, "expected.json");
+    enter_fresh_folder();
+    make_job(name, reference, job);
+    run_job(job, (const char *const[]){"run.ranks=2", NULL}, &result);
+    cr_assert(result.status[0] == SHERD_OK && result.status[1] == SHERD_OK, "%s: %s", name, result.cause);
+    int64_t steps = json_integer_value(json_object_get(json_object_get(reference, "train"), "steps"));
+    cr_assert_eq(result.step_count, steps);
+    /* A sign flips on rounding: Lion follows float64 less closely. */
+    double scale = strstr(name, "lion") ? 10 : 1;
+    for (int64_t s = 0; s < steps; s++) {
+        const shd_train_step *step = &result.steps[s];
+        double loss = figure(expected, "loss", s), norm = figure(expected, "grad_norm", s),
+               lr = figure(expected, "lr", s);
+        cr_assert(fabs(step->loss - loss) <= 2e-5 * scale, "%s, step %d: loss %.9g, not %.9g", name, (int)s, step->loss,
+                  loss);
+        cr_assert(fabs(step->grad_norm - norm) <= 1e-4 * scale * norm, "%s, step %d: norm %.9g, not %.9g", name, (int)s,
+                  step->grad_norm, norm);
+        cr_assert(fabs(step->lr - lr) <= 1e-12 + 1e-9 * lr, "%s, step %d: lr %.17g, not %.17g", name, (int)s, step->lr,
+                  lr);
+    }
+    json_decref(reference);
+    json_decref(expected);
+}
+
+TestSuite(reference, .timeout = 120);
+
+Test(reference, gpt2_with_adamw_is_followed) { check("gpt2-tiny"); }
+Test(reference, llama_with_grouped_queries_is_followed) { check("llama-tiny"); }
+Test(reference, ignored_targets_count_for_nothing) { check("gpt2-masked"); }
+Test(reference, sgd_with_momentum_is_followed) { check("gpt2-sgd"); }
+Test(reference, frozen_parameters_stay) { check("gpt2-frozen"); }
+Test(reference, lion_is_followed) { check("llama-lion"); }
