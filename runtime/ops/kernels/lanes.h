@@ -9,7 +9,20 @@
 #include <string.h>
 
 enum { LANES = 16 };
-typedef float lanes __attribute__((vector_size(LANES * sizeof(float))));
+
+/* The width of one register; 16 lanes are as many of them as it takes, so that sums stay in registers in every set. */
+#if defined(__AVX512F__)
+enum { REGISTER_BYTES = 64 };
+#elif defined(__AVX__)
+enum { REGISTER_BYTES = 32 };
+#else
+enum { REGISTER_BYTES = 16 };
+#endif
+enum { REGISTERS = LANES * sizeof(float) / REGISTER_BYTES };
+typedef float lane_register __attribute__((vector_size(REGISTER_BYTES)));
+typedef struct lanes {
+    lane_register part[REGISTERS];
+} lanes;
 
 /* Before a loop whose iterations touch different elements, though its pointers may be the same. */
 #ifdef __clang__
@@ -28,7 +41,7 @@ static inline float fused(float a, float b, float c) {
 
 static inline lanes lanes_load(const float *p) {
     lanes v;
-    memcpy(&v, p, sizeof v);
+    for (int i = 0; i < REGISTERS; i++) memcpy(&v.part[i], p + i * LANES / REGISTERS, REGISTER_BYTES);
     return v;
 }
 
@@ -38,6 +51,26 @@ static inline lanes lanes_load_part(const float *p, int64_t count, float fill) {
     for (int l = 0; l < LANES; l++) part[l] = fill;
     for (int64_t l = 0; l < count; l++) part[l] = p[l];
     return lanes_load(part);
+}
+
+static inline lanes lanes_add(lanes a, lanes b) {
+    for (int i = 0; i < REGISTERS; i++) a.part[i] += b.part[i];
+    return a;
+}
+
+static inline lanes lanes_mul(lanes a, lanes b) {
+    for (int i = 0; i < REGISTERS; i++) a.part[i] *= b.part[i];
+    return a;
+}
+
+static inline lanes lanes_subtract(lanes a, float b) {
+    for (int i = 0; i < REGISTERS; i++) a.part[i] -= b;
+    return a;
+}
+
+static inline lanes lanes_scale(lanes a, float b) {
+    for (int i = 0; i < REGISTERS; i++) a.part[i] *= b;
+    return a;
 }
 
 static inline void lanes_store(float *p, lanes v) { memcpy(p, &v, sizeof v); }

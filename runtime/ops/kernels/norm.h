@@ -5,18 +5,17 @@
 static void layernorm(int64_t columns, float eps, const float *x, const float *weight, const float *bias, float *y,
                       float *mean, float *rstd) {
     const int64_t whole = columns / LANES * LANES;
-    lanes sum = {0};
-    for (int64_t j = 0; j < whole; j += LANES) sum += lanes_load(x + j);
-    if (whole < columns) sum += lanes_load_part(x + whole, columns - whole, 0);
+    lanes sum = {0}, squares = {0};
+    for (int64_t j = 0; j < whole; j += LANES) sum = lanes_add(sum, lanes_load(x + j));
+    if (whole < columns) sum = lanes_add(sum, lanes_load_part(x + whole, columns - whole, 0));
     const float m = lanes_sum(sum) / (float)columns;
-    lanes squares = {0};
     for (int64_t j = 0; j < whole; j += LANES) {
-        lanes d = lanes_load(x + j) - m;
-        squares += d * d;
+        const lanes d = lanes_subtract(lanes_load(x + j), m);
+        squares = lanes_add(squares, lanes_mul(d, d));
     }
     if (whole < columns) {
-        lanes d = lanes_load_part(x + whole, columns - whole, m) - m;
-        squares += d * d;
+        const lanes d = lanes_subtract(lanes_load_part(x + whole, columns - whole, m), m);
+        squares = lanes_add(squares, lanes_mul(d, d));
     }
     const float r = 1.0f / __builtin_sqrtf(lanes_sum(squares) / (float)columns + eps);
     INDEPENDENT
@@ -31,15 +30,16 @@ static inline void norm_backward(int64_t columns, const float *x, const float *w
     const int64_t whole = columns / LANES * LANES;
     lanes sum_g = {0}, sum_gx = {0};
     for (int64_t j = 0; j < whole; j += LANES) {
-        lanes g = lanes_load(dy + j) * lanes_load(weight + j);
-        sum_g += g;
-        sum_gx += g * ((lanes_load(x + j) - mean) * rstd);
+        const lanes g = lanes_mul(lanes_load(dy + j), lanes_load(weight + j));
+        sum_g = lanes_add(sum_g, g);
+        sum_gx = lanes_add(sum_gx, lanes_mul(g, lanes_scale(lanes_subtract(lanes_load(x + j), mean), rstd)));
     }
     if (whole < columns) {
         const int64_t rest = columns - whole;
-        lanes g = lanes_load_part(dy + whole, rest, 0) * lanes_load_part(weight + whole, rest, 0);
-        sum_g += g;
-        sum_gx += g * ((lanes_load_part(x + whole, rest, 0) - mean) * rstd);
+        const lanes g = lanes_mul(lanes_load_part(dy + whole, rest, 0), lanes_load_part(weight + whole, rest, 0));
+        const lanes normed = lanes_scale(lanes_subtract(lanes_load_part(x + whole, rest, mean), mean), rstd);
+        sum_g = lanes_add(sum_g, g);
+        sum_gx = lanes_add(sum_gx, lanes_mul(g, normed));
     }
     const float mean_g = centred * (lanes_sum(sum_g) / (float)columns);
     const float mean_gx = lanes_sum(sum_gx) / (float)columns;
@@ -67,10 +67,11 @@ static void rmsnorm_backward(int64_t columns, const float *x, const float *weigh
 static void rmsnorm(int64_t columns, float eps, const float *x, const float *weight, float *y, float *rstd) {
     const int64_t whole = columns / LANES * LANES;
     lanes squares = {0};
-    for (int64_t j = 0; j < whole; j += LANES) squares += lanes_load(x + j) * lanes_load(x + j);
+    for (int64_t j = 0; j < whole; j += LANES)
+        squares = lanes_add(squares, lanes_mul(lanes_load(x + j), lanes_load(x + j)));
     if (whole < columns) {
-        lanes part = lanes_load_part(x + whole, columns - whole, 0);
-        squares += part * part;
+        const lanes part = lanes_load_part(x + whole, columns - whole, 0);
+        squares = lanes_add(squares, lanes_mul(part, part));
     }
     const float r = 1.0f / __builtin_sqrtf(lanes_sum(squares) / (float)columns + eps);
     INDEPENDENT

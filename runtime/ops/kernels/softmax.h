@@ -33,8 +33,8 @@ static double exp_sum(int64_t count, const float *x, float shift, float *y) {
         INDEPENDENT
         for (int64_t i = 0; i < size; i++) to[i] = exp_of(from[i] - shift);
         lanes sum = {0};
-        for (int64_t i = 0; i < whole; i += LANES) sum += lanes_load(to + i);
-        if (whole < size) sum += lanes_load_part(to + whole, size - whole, 0);
+        for (int64_t i = 0; i < whole; i += LANES) sum = lanes_add(sum, lanes_load(to + i));
+        if (whole < size) sum = lanes_add(sum, lanes_load_part(to + whole, size - whole, 0));
         total += (double)lanes_sum(sum);
     }
     return total;
@@ -43,9 +43,11 @@ static double exp_sum(int64_t count, const float *x, float shift, float *y) {
 static float dot(int64_t count, const float *x, const float *z) {
     const int64_t whole = count / LANES * LANES;
     lanes sum = {0};
-    for (int64_t i = 0; i < whole; i += LANES) sum += lanes_load(x + i) * lanes_load(z + i);
-    if (whole < count)
-        sum += lanes_load_part(x + whole, count - whole, 0) * lanes_load_part(z + whole, count - whole, 0);
+    for (int64_t i = 0; i < whole; i += LANES) sum = lanes_add(sum, lanes_mul(lanes_load(x + i), lanes_load(z + i)));
+    if (whole < count) {
+        const int64_t rest = count - whole;
+        sum = lanes_add(sum, lanes_mul(lanes_load_part(x + whole, rest, 0), lanes_load_part(z + whole, rest, 0)));
+    }
     return lanes_sum(sum);
 }
 
