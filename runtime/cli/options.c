@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { OPTION_HELP = -3, NAME_MAX_LENGTH = 40 };
 
@@ -18,7 +19,8 @@ void shd_say_error(const char *format, ...) {
     va_start(arguments, format);
     vsnprintf(line, sizeof line, format, arguments);
     va_end(arguments);
-    fprintf(stderr, "sherd: %s\n", line);
+    /* A rank may have left its progress line on the terminal. */
+    fprintf(stderr, "%ssherd: %s\n", isatty(STDERR_FILENO) ? "\r\033[K" : "", line);
 }
 
 int shd_usage_error(const shd_command *command, const char *format, ...) {
