@@ -187,6 +187,32 @@ class Train(unittest.TestCase):
             self.assertEqual(done.returncode, 0, done.stderr)
             self.assertIn(said, done.stdout + done.stderr)
 
+    def test_samples_do_not_depend_on_who_trained_or_reads(self):
+        texts = set()
+        for ranks, stage in (("1", 0), ("2", 3), ("4", 1)):
+            run = f"{self.folder.name}/{ranks}-{stage}"
+            done = sherd("train", self.job, "-n", ranks, "--set", f"run.dir={run}", "--set", f"shard.stage={stage}", "--set", "train.steps=3")
+            self.assertEqual(done.returncode, 0, done.stderr)
+            for threads in ("1", "2"):
+                done = subprocess.run([SHERD, "sample", f"{run}/checkpoints", "--prompt", "ab", "--tokens", "40", "--threads", threads],
+                                      capture_output=True)
+                self.assertEqual((done.returncode, done.stderr), (0, b""))
+                self.assertTrue(done.stdout.startswith(b"ab"))
+                texts.add(done.stdout)
+        self.assertEqual(len(texts), 1)
+        other = subprocess.run([SHERD, "sample", f"{run}/checkpoints", "--prompt", "ab", "--tokens", "40", "--seed", "2"], capture_output=True)
+        self.assertNotIn(other.stdout, texts)
+
+    def test_sampling_refuses_what_is_no_byte_model(self):
+        job = os.path.join(ROOT, "configs/llama-tiny.yaml")
+        done = sherd("train", job, "--set", f"run.dir={self.folder.name}/llama", "--set", "train.steps=6")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        done = sherd("sample", f"{self.folder.name}/llama/checkpoints", "--prompt", "ab")
+        self.assertEqual((done.returncode, done.stdout), (3, ""))
+        self.assertIn("259 tokens", done.stderr)
+        self.assertEqual(sherd("sample", self.folder.name).returncode, 3)
+        self.assertEqual(sherd("sample").returncode, 2)
+
     def ranks_of(self, launcher):
         with open(f"/proc/{launcher}/task/{launcher}/children") as file:
             children = [int(pid) for pid in file.read().split()]

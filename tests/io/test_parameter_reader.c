@@ -1,0 +1,61 @@
+#include "checkpoints.h"
+#include "io/parameter_reader.h"
+#include "runtime/base/memory.h"
+
+#include <criterion/criterion.h>
+#include <string.h>
+
+static const int32_t worlds[] = {1, 2, 3, 4, 8};
+enum { WORLDS = sizeof worlds / sizeof *worlds, LONGEST = 128 };
+
+static shd_parameter_reader *open_reader(const small_job *job, shd_checkpoint **checkpoint) {
+    shd_parameter_reader *reader = NULL;
+    cr_assert_eq(save_job(job), SHERD_OK, "%s", sherd_last_error());
+    cr_assert_eq(shd_checkpoint_open(job_path(job), checkpoint), SHERD_OK, "%s", sherd_last_error());
+    cr_assert_eq(shd_parameter_reader_create(*checkpoint, &reader), SHERD_OK, "%s", sherd_last_error());
+    return reader;
+}
+
+Test(parameter_reader, gives_every_range_of_every_parameter_whoever_saved_it) {
+    char *folder = make_folder();
+    for (int i = 0; i < 2 * WORLDS; i++) {
+        small_job job = {.parent = folder, .step = i, .world_size = worlds[i / 2], .copies = i % 2, .seed = i};
+        shd_checkpoint *checkpoint;
+        shd_parameter_reader *reader = open_reader(&job, &checkpoint);
+        for (int tensor = 0; tensor < JOB_TENSORS; tensor++) {
+            int64_t elements = job_elements(tensor);
+            for (int64_t first = 0; first <= elements; first++)
+                for (int64_t count = 0; count <= elements - first; count += count < 5 ? 1 : 7) {
+                    float values[LONGEST];
+                    values[count] = -5;
+                    cr_assert_eq(shd_parameter_reader_read(reader, job_tensors[tensor].name, first, count, values),
+                                 SHERD_OK, "%s", sherd_last_error());
+                    bool equal = values[count] == -5;
+                    for (int64_t k = 0; k < count; k++)
+                        equal = equal && values[k] == job_value(&job, tensor, 0, first + k);
+                    cr_assert(equal, "tensor %d, elements %d + %d", tensor, (int)first, (int)count);
+                }
+        }
+        shd_parameter_reader_destroy(reader);
+        shd_checkpoint_close(checkpoint);
+    }
+    cr_assert_eq(shd_memory_held(SHD_MEMORY_OBJECTS), 0);
+    remove_folder(folder);
+}
+
+Test(parameter_reader, refuses_what_is_not_there) {
+    char *folder = make_folder();
+    small_job job = {.parent = folder, .step = 3, .world_size = 2};
+    shd_checkpoint *checkpoint;
+    shd_parameter_reader *reader = open_reader(&job, &checkpoint);
+    float values[LONGEST];
+    cr_assert_eq(shd_parameter_reader_read(reader, "wpe.weight", 0, 1, values), SHERD_ARGUMENT);
+    cr_assert(strstr(sherd_last_error(), "wpe.weight"));
+    cr_assert_eq(shd_parameter_reader_read(reader, "wte.weight", 80, 6, values), SHERD_ARGUMENT);
+    cr_assert_eq(shd_parameter_reader_read(reader, "wte.weight", -1, 1, values), SHERD_ARGUMENT);
+    cr_assert_eq(shd_parameter_reader_read(reader, "wte.weight", 0, -1, values), SHERD_ARGUMENT);
+    shd_parameter_reader_destroy(reader);
+    shd_parameter_reader_destroy(NULL);
+    shd_checkpoint_close(checkpoint);
+    remove_folder(folder);
+}
