@@ -141,14 +141,16 @@ Test(plan_command, prints_json_whose_parts_add_up) {
     }
 }
 
-/* 1234567 as in the tables. */
-static void with_commas(json_int_t value, char *text) {
-    if (value >= 1000) {
-        with_commas(value / 1000, text);
-        sprintf(text + strlen(text), ",%03d", (int)(value % 1000));
-    } else {
-        sprintf(text, "%d", (int)value);
+/* 1234567 as in the tables: "1,234,567". */
+static void with_commas(json_int_t value, char text[40]) {
+    char reversed[40];
+    int length = 0;
+    for (int digits = 0; digits == 0 || value > 0; digits++, value /= 10) {
+        if (digits > 0 && digits % 3 == 0) reversed[length++] = ',';
+        reversed[length++] = (char)('0' + value % 10);
     }
+    for (int i = 0; i < length; i++) text[i] = reversed[length - 1 - i];
+    text[length] = '\0';
 }
 
 Test(plan_command, shows_the_bytes_of_every_category_and_stage) {
