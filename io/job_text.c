@@ -125,6 +125,7 @@ static void explain_key(shd_text *out, const shd_job *job, int32_t index) {
     origin_text(job, index, origin, sizeof origin);
     if (unused) snprintf(origin, sizeof origin, "not in %s", shd_job_word("model.family", (int32_t)job->model.family));
     char *value = unused ? shd_strdup("none") : job ? value_text(job, key) : NULL;
+    if (job && !value) out->failed = true;
     shd_text_add(out, "%s%s: %s  (%s)\n", *key->section ? "  " : "", key->name, value ? value : default_text(key),
                  origin);
     shd_text_add(out, "      %s%s%s; %s\n", expected, *key->unit ? ", in " : "", key->unit, key->help);

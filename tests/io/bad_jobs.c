@@ -37,5 +37,6 @@ int main(void) {
         shd_job_destroy(job);
         free(text);
     }
+    leave_fresh_folder();
     return 0;
 }

@@ -2,6 +2,7 @@
 
 #include "tests/io/bad_jobs.h"
 
+#include <ftw.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,9 +14,19 @@ static void stop(const char *what) {
     exit(1);
 }
 
+static char folder[] = "/tmp/sherd-test-XXXXXX";
+
 void enter_fresh_folder(void) {
-    char folder[] = "/tmp/sherd-test-XXXXXX";
     if (!mkdtemp(folder) || chdir(folder) != 0) stop("a folder for the test");
+}
+
+static int remove_one(const char *path, const struct stat *about, int kind, struct FTW *place) {
+    (void)about, (void)kind, (void)place;
+    return remove(path);
+}
+
+void leave_fresh_folder(void) {
+    if (chdir("/") != 0 || nftw(folder, remove_one, 16, FTW_DEPTH | FTW_PHYS) != 0) stop(folder);
 }
 
 void write_file(const char *path, const void *bytes, size_t length) {

@@ -8,6 +8,8 @@
 
 /* Makes a fresh folder and enters it. Criterion runs every test in a process of its own. */
 void enter_fresh_folder(void);
+/* Removes it with all that is in it. */
+void leave_fresh_folder(void);
 void write_file(const char *path, const void *bytes, size_t length);
 void write_text(const char *path, const char *text);
 /* The file's bytes, terminated; from malloc. */

@@ -12,7 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-TestSuite(job, .init = enter_fresh_folder);
+TestSuite(job, .init = enter_fresh_folder, .fini = leave_fresh_folder);
 
 static shd_job *good(const char *text, const char *const settings[3]) {
     shd_job *job = NULL;

@@ -11,7 +11,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-TestSuite(metrics, .init = enter_fresh_folder);
+TestSuite(metrics, .init = enter_fresh_folder, .fini = leave_fresh_folder);
 
 static const shd_metrics_row example = {.step = 0,
                                         .loss = 1.0 / 3,

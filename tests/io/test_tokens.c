@@ -9,7 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-TestSuite(tokens, .init = enter_fresh_folder);
+TestSuite(tokens, .init = enter_fresh_folder, .fini = leave_fresh_folder);
 
 enum { MAGIC = 20240520 };
 

@@ -6,7 +6,7 @@
 #include <criterion/criterion.h>
 #include <stdlib.h>
 
-TestSuite(feed, .init = enter_fresh_folder);
+TestSuite(feed, .init = enter_fresh_folder, .fini = leave_fresh_folder);
 
 enum { CONTEXT = 5, SEQUENCES = 37 };
 

@@ -62,7 +62,6 @@ static void check(const char *name) {
     char job[8192];
     job_result result;
     json_t *reference = load(name, "case.json"), *expected = load(name, "expected.json");
-    enter_fresh_folder();
     make_job(name, reference, job);
     run_job(job, (const char *const[]){"run.ranks=2", NULL}, &result);
     cr_assert(result.status[0] == SHERD_OK && result.status[1] == SHERD_OK, "%s: %s", name, result.cause);
@@ -85,7 +84,7 @@ static void check(const char *name) {
     json_decref(expected);
 }
 
-TestSuite(reference, .timeout = 120);
+TestSuite(reference, .init = enter_fresh_folder, .fini = leave_fresh_folder, .timeout = 120);
 
 Test(reference, gpt2_with_adamw_is_followed) { check("gpt2-tiny"); }
 Test(reference, llama_with_grouped_queries_is_followed) { check("llama-tiny"); }

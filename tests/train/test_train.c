@@ -15,7 +15,7 @@ static void prepare(void) {
     make_tokens("val.u16", 700, 2); /* 87 sequences */
 }
 
-TestSuite(train, .init = prepare, .timeout = 120);
+TestSuite(train, .init = prepare, .fini = leave_fresh_folder, .timeout = 120);
 
 #define SET(...) ((const char *const[]){__VA_ARGS__, NULL})
 

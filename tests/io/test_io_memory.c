@@ -1,0 +1,84 @@
+/* Every allocation of io's objects fails once: an error, and nothing left behind. */
+#include "io/metrics.h"
+#include "io/tokens.h"
+#include "runtime/base/memory.h"
+#include "tests/io/bad_jobs.h"
+#include "tests/io/make_job.h"
+#include "tests/support/failing_memory.h"
+
+#include <criterion/criterion.h>
+#include <string.h>
+
+TestSuite(io_memory, .init = enter_fresh_folder, .fini = leave_fresh_folder);
+
+/* Makes something and gives it back. */
+typedef sherd_status (*attempt)(void *user);
+
+/* Lets allocation 0, 1, 2, … fail until the attempt succeeds; returns how many there are. */
+static int64_t fail_each(attempt make, void *user) {
+    int64_t before = failing_memory_live();
+    for (int64_t failing = 0;; failing++) {
+        failing_memory_after(failing);
+        sherd_status status = make(user);
+        failing_memory_after(INT64_MAX);
+        cr_assert_eq(failing_memory_live(), before, "allocation %ld leaks", (long)failing);
+        if (status == SHERD_OK) return failing;
+        cr_assert_eq(status, SHERD_MEMORY, "allocation %ld: status %d, %s", (long)failing, status, sherd_last_error());
+    }
+}
+
+static sherd_status load(void *user) {
+    (void)user;
+    const shd_job_setting settings[2] = {{.text = "model.frozen=[\"a\", \"b\"]"}, {.text = "data.validation=val.bin"}};
+    shd_job *job = NULL;
+    sherd_status status = shd_job_load("job.yaml", settings, 2, &job);
+    shd_job_destroy(job);
+    return status;
+}
+
+static sherd_status resolve(void *job) {
+    char *text = NULL;
+    sherd_status status = shd_job_resolved_json(job, &text);
+    shd_free(text);
+    return status;
+}
+
+static sherd_status explain(void *job) {
+    char *text = NULL;
+    sherd_status status = shd_job_explain(job, &text);
+    shd_free(text);
+    return status;
+}
+
+static sherd_status open_tokens(void *user) {
+    (void)user;
+    const shd_tokens_config config = {.path = "tokens.txt", .vocab_size = 256, .context = 4, .ignored_token = -1};
+    shd_tokens *tokens = NULL;
+    sherd_status status = shd_tokens_open(&config, &tokens);
+    shd_tokens_close(tokens);
+    return status;
+}
+
+static sherd_status open_metrics(void *user) {
+    (void)user;
+    shd_metrics *metrics = NULL;
+    sherd_status status = shd_metrics_open("log", 0, &metrics);
+    shd_metrics_close(metrics);
+    return status;
+}
+
+Test(io_memory, is_given_back_whichever_allocation_of_a_job_fails) {
+    write_text("job.yaml", good_job);
+    cr_assert_gt(fail_each(load, NULL), 50);
+    shd_job *job = NULL;
+    cr_assert_eq(shd_job_load("job.yaml", NULL, 0, &job), SHERD_OK);
+    cr_assert_geq(fail_each(resolve, job), 1);
+    cr_assert_geq(fail_each(explain, job), 50);
+    shd_job_destroy(job);
+}
+
+Test(io_memory, is_given_back_whichever_allocation_of_data_and_metrics_fails) {
+    write_text("tokens.txt", "some text");
+    cr_assert_eq(fail_each(open_tokens, NULL), 3);
+    cr_assert_eq(fail_each(open_metrics, NULL), 1);
+}
