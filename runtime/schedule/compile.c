@@ -35,9 +35,8 @@ typedef struct compiler {
     bool many;           /* ranks: there is something to gather */
     int32_t count_index; /* COUNT */
     unit_trace *units;
-    int32_t
-        *vacated; /* by slot buffer: the RELEASE or REDUCE that ended its last tenancy; -1: free since the run began */
-    int32_t *regathered; /* GATHERs after UPDATE, in order */
+    int32_t *vacated;    /* by slot buffer: the RELEASE or REDUCE that ended its last tenancy; -1: none in this run */
+    int32_t *regathered; /* the GATHERs that follow an UPDATE, in order */
     int32_t regathered_count;
     int32_t normed_count; /* the first so many of plan->gradients have their NORM */
 } compiler;

@@ -1,7 +1,7 @@
 /* Programs against lists written by hand. A list is a line of tokens, a letter for the operation and the unit's number:
  *
- *   C COUNT   G GATHER   W WAIT   F FORWARD   B BACKWARD   X RELEASE   R REDUCE   N NORM   D GATHER_GRADIENT   V VERDICT
- *   U UPDATE */
+ *   C COUNT   G GATHER   W WAIT   F FORWARD   B BACKWARD   X RELEASE   R REDUCE   N NORM   D GATHER_GRADIENT
+ *   V VERDICT   U UPDATE */
 #include "tests/schedule/cases.h"
 
 #include "runtime/base/memory.h"
