@@ -1,9 +1,10 @@
 /* The pool: one ticket from which every thread takes task numbers, and threads that sleep between runs.
  *
- * - `ticket` holds (run number, next task). A thread takes a task by raising it with a compare-and-swap, so a thread that wakes
- *   late, when its run is long over, finds another run number and takes nothing; nobody has to wait for it.
- * - `task`, `argument` and `count` are written before the ticket of their run is published and stay as they are until all tasks of the run
- *   are done. A thread reads them between loading the ticket and the swap: if the swap succeeds, they were those of its run.
+ * - `ticket` holds (run number, tasks left to take). A thread takes a task by lowering it with a compare-and-swap, so a thread that
+ *   wakes late finds another run number, or nothing left, and takes nothing; nobody has to wait for it.
+ * - `task`, `argument` and `count` are written while nothing is left to take, before the ticket of their run is published, and stay until
+ *   all tasks of the run are done. A thread reads them between loading the ticket and the swap: if the swap succeeds, a task was left,
+ *   so the run was not over and what it read was that run's.
  * - Waiting is a few pauses, then some sched_yield, then sleep: ranks share cores, and a spinning thread takes the core from the
  *   one it waits for. */
 #include "runtime/device/pool.h"
@@ -28,7 +29,7 @@ typedef struct worker {
 } worker;
 
 struct shd_pool {
-    _Atomic uint64_t ticket; /* run number << 32 | next task */
+    _Atomic uint64_t ticket; /* run number << 32 | tasks left */
     char apart_1[CACHE_LINE_BYTES];
     _Atomic int64_t done; /* finished tasks of this run */
     char apart_2[CACHE_LINE_BYTES];
@@ -74,12 +75,13 @@ static bool wait_awake(shd_pool *pool, bool (*over)(shd_pool *, int64_t), int64_
 static void work_on(shd_pool *pool, uint32_t run, int32_t worker_index) {
     uint64_t ticket = atomic_load(&pool->ticket);
     while ((uint32_t)(ticket >> 32) == run) {
+        const int64_t left = (int64_t)(uint32_t)ticket;
+        if (left == 0) return;
         shd_task_fn task = atomic_load_explicit(&pool->task, memory_order_relaxed);
         void *argument = atomic_load_explicit(&pool->argument, memory_order_relaxed);
-        int64_t count = atomic_load_explicit(&pool->count, memory_order_relaxed);
-        int64_t index = (int64_t)(uint32_t)ticket;
-        if (index >= count) return;
-        if (!atomic_compare_exchange_weak(&pool->ticket, &ticket, ticket + 1)) continue;
+        const int64_t count = atomic_load_explicit(&pool->count, memory_order_relaxed);
+        if (!atomic_compare_exchange_weak(&pool->ticket, &ticket, ticket - 1)) continue;
+        const int64_t index = count - left;
         task(argument, index, worker_index);
         if (atomic_fetch_add(&pool->done, 1) + 1 == count && worker_index != 0 && atomic_load(&pool->caller_sleeps)) {
             pthread_mutex_lock(&pool->mutex);
@@ -178,7 +180,7 @@ void shd_pool_run(shd_pool *pool, shd_task_fn task, void *argument, int64_t task
     atomic_store_explicit(&pool->argument, argument, memory_order_relaxed);
     atomic_store_explicit(&pool->count, task_count, memory_order_relaxed);
     atomic_store(&pool->done, 0);
-    atomic_store(&pool->ticket, (uint64_t)run << 32);
+    atomic_store(&pool->ticket, (uint64_t)run << 32 | (uint64_t)task_count);
     announce(pool, run);
     work_on(pool, run, 0);
     if (wait_awake(pool, all_done, task_count)) return;
