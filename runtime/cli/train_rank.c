@@ -16,6 +16,7 @@
 typedef struct rank_view {
     const shd_train_rank *rank;
     shd_progress progress;
+    shd_train_summary summary;
     bool shows; /* rank 0 */
 } rank_view;
 
@@ -52,12 +53,38 @@ static void stepped(void *user, const shd_train_step *row) {
     shd_progress_step(&view->progress, &shown);
 }
 
-/* A rank that stands alone must say itself that a signal has cost the steps since the last checkpoint. */
-static void stop_at_once(int signal) {
-    static const char text[] = "\nsherd: stopped by a signal; nothing was saved after the last checkpoint\n";
-    ssize_t written = write(STDERR_FILENO, text, sizeof text - 1);
-    (void)written;
-    _exit(SHD_EXIT_SIGNAL + signal);
+/* What signals have asked for; the loop looks before every step. */
+static volatile sig_atomic_t stop_signal, save_asked;
+
+static void take_signal(int signal) {
+    if (signal == SIGUSR1)
+        save_asked = 1;
+    else if (stop_signal)
+        _exit(SHD_EXIT_SIGNAL + signal);
+    else
+        stop_signal = signal;
+}
+
+static void watch_signals(void) {
+    const struct sigaction action = {.sa_handler = take_signal, .sa_flags = SA_RESTART};
+    sigaction(SIGTERM, &action, NULL);
+    sigaction(SIGINT, &action, NULL);
+    sigaction(SIGUSR1, &action, NULL);
+    signal(SIGTTOU, SIG_IGN); /* a rank's group is in the background: its writes must not stop it */
+}
+
+static bool stopping(void *user) {
+    rank_view *view = user;
+    if (save_asked && view->shows)
+        shd_progress_say(&view->progress, stderr,
+                         "sherd: USR1: this build saves at checkpoint.every and at the end only");
+    save_asked = 0;
+    return stop_signal != 0;
+}
+
+static void finished(void *user, const shd_train_summary *summary) {
+    rank_view *view = user;
+    view->summary = *summary;
 }
 
 static void say_failure(const shd_train_rank *rank, sherd_status status) {
@@ -69,25 +96,36 @@ static void say_failure(const shd_train_rank *rank, sherd_status status) {
         shd_say_error("%s", sherd_last_error());
 }
 
+/* Returns the exit code of a run that was stopped. The launcher says it for its ranks. */
+static int say_stopped(const rank_view *view) {
+    const shd_job *job = view->rank->job;
+    if (view->shows && !view->rank->launched)
+        shd_say_error("stopped after step %" PRId64 "; nothing was saved after the last checkpoint in %s",
+                      view->summary.step, job->checkpoint.dir);
+    return SHD_EXIT_SIGNAL + (stop_signal ? stop_signal : SIGTERM);
+}
+
 int shd_train_rank_run(const shd_train_rank *rank) {
     rank_view view = {.rank = rank, .shows = rank->place->rank == 0};
-    shd_progress_init(&view.progress, stdout, rank->job->train.steps, rank->job->log.every);
+    const shd_job *job = rank->job;
+    shd_progress_init(&view.progress, stdout, job->train.steps, job->log.every);
     sherd_log_set(take_log_line, &view, SHERD_LOG_INFO);
-    if (!rank->launched) {
-        signal(SIGTERM, stop_at_once);
-        signal(SIGINT, stop_at_once);
-    }
-    signal(SIGTTOU, SIG_IGN); /* a rank's group is in the background: its writes must not stop it */
-    const shd_train_hooks hooks = {.started = started, .stepped = stepped, .user = &view};
-    sherd_status status = shd_train_run(rank->job, rank->place, &hooks);
-    if (view.shows) shd_progress_finish(&view.progress, status == SHERD_OK);
+    watch_signals();
+    const shd_train_hooks hooks = {
+        .started = started, .stepped = stepped, .stopping = stopping, .finished = finished, .user = &view};
+    sherd_status status = shd_train_run(job, rank->place, &hooks);
+    bool done = status == SHERD_OK && !view.summary.stopped;
+    if (view.shows) shd_progress_finish(&view.progress, done);
     sherd_log_set(NULL, NULL, SHERD_LOG_ERROR);
+    int code = shd_status_exit_code(status);
     if (status != SHERD_OK)
         say_failure(rank, status);
+    else if (!done)
+        code = say_stopped(&view);
     else if (view.shows)
-        printf("metrics      %s/metrics.jsonl\ncheckpoints  %s\n", rank->job->log.dir, rank->job->checkpoint.dir);
+        printf("metrics      %s/metrics.jsonl\ncheckpoints  %s\n", job->log.dir, job->checkpoint.dir);
     shd_progress_fini(&view.progress);
-    return shd_status_exit_code(status);
+    return code;
 }
 
 int shd_train_dry_run_say(const shd_job *job) {

@@ -228,12 +228,13 @@ class Train(unittest.TestCase):
                 pass
         return ranks
 
-    def start_long_job(self):
+    def start_long_job(self, ranks="2"):
         run = tempfile.mkdtemp(dir=self.folder.name)
         clean = {k: v for k, v in os.environ.items() if k not in ("RANK", "WORLD_SIZE")}
-        job = subprocess.Popen([SHERD, "train", self.job, "-n", "2", "--set", "train.steps=1000000", "--set", "checkpoint.every=0", "--set", f"run.dir={run}"],
+        job = subprocess.Popen([SHERD, "train", self.job, "-n", ranks, "--set", "train.steps=1000000", "--set", "checkpoint.every=0", "--set", f"run.dir={run}"],
                                stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=clean)
         self.addCleanup(job.stderr.close)
+        job.run_dir = run
         deadline = time.time() + 60
         metrics = os.path.join(run, "metrics.jsonl")
         while not (os.path.exists(metrics) and os.path.getsize(metrics)):
@@ -265,11 +266,25 @@ class Train(unittest.TestCase):
                 self.assertLess(time.time(), deadline)
                 time.sleep(0.005)
 
-    def test_term_stops_the_job_with_143(self):
+    def test_term_and_int_stop_the_job_between_steps(self):
+        for number, ranks in ((signal.SIGTERM, "2"), (signal.SIGINT, "2"), (signal.SIGTERM, "1")):
+            job = self.start_long_job(ranks)
+            job.send_signal(number)
+            self.assertEqual(job.wait(timeout=10), 128 + number)
+            said = job.stderr.read()
+            self.assertIn("nothing was saved after the last checkpoint", said)
+            self.assertNotIn("failed", said)
+            with open(os.path.join(job.run_dir, "metrics.jsonl")) as file:
+                self.assertTrue(file.read().endswith("}\n"))
+
+    def test_usr1_does_not_end_the_job(self):
         job = self.start_long_job()
+        job.send_signal(signal.SIGUSR1)
+        time.sleep(0.2)
+        self.assertIsNone(job.poll())
         job.terminate()
         self.assertEqual(job.wait(timeout=10), 143)
-        self.assertIn("nothing was saved", job.stderr.read())
+        self.assertIn("USR1", job.stderr.read())
 
 
 def alive(pid):
