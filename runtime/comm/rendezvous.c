@@ -39,8 +39,8 @@ void shd_meeting_fini(shd_meeting *meeting) {
     shd_wire_close(meeting->life_line, SHD_COMM_MAX_RANKS);
 }
 
-static shd_hello make_hello(const shd_comm_config *config) {
-    return (shd_hello){.magic = SHD_WIRE_MAGIC,
+static shd_hello make_hello(const shd_comm_config *config, const char *cause) {
+    shd_hello hello = {.magic = SHD_WIRE_MAGIC,
                        .protocol = SHD_WIRE_PROTOCOL,
                        .rank = config->rank,
                        .world_size = config->world_size,
@@ -48,6 +48,8 @@ static shd_hello make_hello(const shd_comm_config *config) {
                        .fingerprint = config->fingerprint,
                        .exported_bytes = config->exported_bytes,
                        .host_bytes = config->host_bytes};
+    if (cause) snprintf(hello.cause, sizeof hello.cause, "%s", cause);
+    return hello;
 }
 
 /* --- the host ----------------------------------------------------------------------------------------------------------- */
@@ -89,6 +91,9 @@ static bool fits(host *self, const shd_hello *hello) {
     if (hello->protocol != own->protocol)
         refuse(self, SHERD_MISMATCH, "rank %d speaks protocol %d, rank 0 protocol %d: they are different builds",
                hello->rank, hello->protocol, own->protocol);
+    else if (hello->cause[0])
+        refuse(self, SHERD_PEER, "rank %d failed at the start: %.*s", hello->rank, (int)sizeof hello->cause,
+               hello->cause);
     else if (hello->world_size != own->world_size)
         refuse(self, SHERD_MISMATCH, "rank %d has world size %d, rank 0 has world size %d", hello->rank,
                hello->world_size, own->world_size);
@@ -267,17 +272,19 @@ static sherd_status open_house(host *self) {
     return shd_fail(SHERD_COMM, "cannot open rendezvous '%s': %s", self->config->rendezvous, strerror(error));
 }
 
-static sherd_status host_meet(const shd_comm_config *config, shd_meeting *meeting) {
+/* `cause`: why rank 0 cannot take part, NULL when it can. */
+static sherd_status host_meet(const shd_comm_config *config, shd_meeting *meeting, const char *cause) {
     host *self = shd_alloc(1, sizeof *self);
     if (!self) return shd_fail(SHERD_MEMORY, "no memory for a rendezvous");
     self->config = config;
-    self->own = make_hello(config);
+    self->own = make_hello(config, cause);
     self->meeting = meeting;
     self->expected = config->world_size - 1;
     self->here[0] = true;
     self->deadline_ms = shd_clock_ms() + config->start_timeout_s * 1e3;
     sherd_status status = open_house(self);
     if (status == SHERD_OK) {
+        if (cause) refuse(self, SHERD_PEER, "rank 0 failed at the start: %s", self->own.cause);
         gather_guests(self);
         answer_guests(self);
         close(self->listener);
@@ -293,8 +300,9 @@ static sherd_status host_meet(const shd_comm_config *config, shd_meeting *meetin
 
 enum { KNOCK_MIN_MS = 1, KNOCK_MAX_MS = 50 };
 
-/* Connects and says hello; on success *out is the socket. Otherwise *why says what stands in the way, NULL when nobody is there yet. */
-static bool knock(const shd_comm_config *config, const shd_meeting *meeting, int *out, const char **why) {
+/* Connects and says hello, on success *out is the socket. Otherwise *why says what stands in the way, NULL when nobody is there yet. */
+static bool knock(const shd_comm_config *config, const shd_meeting *meeting, const char *cause, int *out,
+                  const char **why) {
     struct sockaddr_un address;
     socklen_t address_bytes = shd_wire_address(config->rendezvous, &address);
     *why = NULL;
@@ -308,9 +316,9 @@ static bool knock(const shd_comm_config *config, const shd_meeting *meeting, int
     } else if (!shd_wire_is_own_user(door)) {
         *why = "its name is held by another user";
     } else {
-        shd_hello hello = make_hello(config);
+        shd_hello hello = make_hello(config, cause);
         int fds[2] = {meeting->life_line[config->rank], meeting->exported[config->rank]};
-        if (shd_wire_send(door, &hello, sizeof hello, fds, config->exported_bytes > 0 ? 2 : 1)) {
+        if (shd_wire_send(door, &hello, sizeof hello, fds, cause ? 0 : config->exported_bytes > 0 ? 2 : 1)) {
             *out = door;
             return true;
         }
@@ -319,10 +327,11 @@ static bool knock(const shd_comm_config *config, const shd_meeting *meeting, int
     return false;
 }
 
-static sherd_status find_host(const shd_comm_config *config, const shd_meeting *meeting, int *out) {
-    double deadline_ms = shd_clock_ms() + config->start_timeout_s * 1e3;
+static sherd_status find_host(const shd_comm_config *config, const shd_meeting *meeting, const char *cause,
+                              double limit_ms, int *out) {
+    double deadline_ms = shd_clock_ms() + limit_ms;
     const char *why;
-    for (int nap_ms = KNOCK_MIN_MS; !knock(config, meeting, out, &why);
+    for (int nap_ms = KNOCK_MIN_MS; !knock(config, meeting, cause, out, &why);
          nap_ms = nap_ms < KNOCK_MAX_MS / 2 ? 2 * nap_ms : KNOCK_MAX_MS) {
         if (shd_clock_ms() > deadline_ms)
             return shd_fail(SHERD_TIMEOUT, "rank 0 did not open rendezvous '%.100s' within %.3g s%s%s",
@@ -385,10 +394,18 @@ static sherd_status hear_answer(const shd_comm_config *config, int door, shd_mee
 }
 
 sherd_status shd_rendezvous_meet(const shd_comm_config *config, shd_meeting *meeting) {
-    if (config->rank == 0) return host_meet(config, meeting);
+    if (config->rank == 0) return host_meet(config, meeting, NULL);
     int door = -1;
-    SHD_TRY(find_host(config, meeting, &door));
+    SHD_TRY(find_host(config, meeting, NULL, config->start_timeout_s * 1e3, &door));
     sherd_status status = hear_answer(config, door, meeting);
     close(door);
     return status;
+}
+
+void shd_rendezvous_decline(const shd_comm_config *config, shd_meeting *meeting, const char *cause) {
+    int door = -1;
+    if (config->rank == 0)
+        (void)host_meet(config, meeting, cause);
+    else if (find_host(config, meeting, cause, REFUSAL_MS, &door) == SHERD_OK)
+        close(door);
 }

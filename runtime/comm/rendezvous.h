@@ -26,4 +26,8 @@ void shd_meeting_fini(shd_meeting *meeting);
  * Fails: TIMEOUT (the missing ranks named), MISMATCH (on all ranks; both sides named), PEER (a rank ended meanwhile), COMM. */
 sherd_status shd_rendezvous_meet(const shd_comm_config *config, shd_meeting *meeting);
 
+/* Comes to the meeting only to say why this rank cannot take part, so that the others fail with PEER and that cause instead of
+ * waiting for it. Takes a second at most; whether anybody heard it is not told. `meeting` as it is; the caller closes it. */
+void shd_rendezvous_decline(const shd_comm_config *config, shd_meeting *meeting, const char *cause);
+
 #endif

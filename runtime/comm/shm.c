@@ -114,7 +114,14 @@ static sherd_status shm_open_comm(const shd_comm_config *config, void **state) {
     for (int32_t r = 0; r < SHD_COMM_MAX_RANKS; r++) comm->life_lines[r].fd = -1;
     shd_meeting_init(meeting);
     sherd_status status = bring(comm, meeting);
-    if (status == SHERD_OK) status = shd_rendezvous_meet(config, meeting);
+    if (status == SHERD_OK) {
+        status = shd_rendezvous_meet(config, meeting);
+    } else {
+        char cause[SHD_COMM_CAUSE_BYTES];
+        snprintf(cause, sizeof cause, "%s", sherd_last_error());
+        shd_rendezvous_decline(config, meeting, cause);
+        shd_fail(status, "%s", cause);
+    }
     if (status == SHERD_OK) status = take(comm, config, meeting);
     shd_meeting_fini(meeting);
     shd_free(meeting);

@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -118,4 +119,19 @@ static void refuse_each(int32_t world) {
 Test(scarcity, any_refused_request_ends_the_meeting_without_a_leak_or_a_hang, .timeout = 100) {
     refuse_each(1);
     refuse_each(3);
+}
+
+/* Request 5 of a rank is its first shared memory. */
+Test(scarcity, a_rank_without_memory_tells_the_others_why_it_does_not_come, .timeout = 60) {
+    for (int32_t who = 0; who < 3; who++) {
+        job work = {.who = who, .refused_at = 5};
+        ranks_new_name(work.name, sizeof work.name);
+        ranks_result result = ranks_run(AS_THREADS, 3, body, &work, 30);
+        char told[96];
+        snprintf(told, sizeof told, "rank %d failed at the start: cannot make shared memory", who);
+        for (int32_t r = 0; r < 3; r++) {
+            cr_assert_eq(result.code[r], r == who ? SHERD_MEMORY : SHERD_PEER, "rank %d: %s", r, result.text[r]);
+            if (r != who) cr_assert(strstr(result.text[r], told), "rank %d: %s", r, result.text[r]);
+        }
+    }
 }
