@@ -88,7 +88,7 @@
     X(train, sum_order, shd_job_sum_order, CHOICE, DEFAULT("auto"), WORDS(SUM_ORDER), "", \
       "fixed: the same bits on any number of ranks; auto: fixed on one host") \
     X(train, evaluate_every, int64_t, INT, DEFAULT("0"), INTS(0, 99999999), "optimizer steps", \
-      "between two validation losses; 0: never") \
+      "between two validation losses, and after the last step; 0: never") \
     X(train, evaluate_sequences, int64_t, INT, DEFAULT("0"), INTS(0, INT32_MAX), "sequences", \
       "of a validation, from the start of data.validation; 0: all")
 

@@ -153,9 +153,11 @@ static sherd_status read_note(const json_t *note, const shd_job *job, shd_tokens
 /* Checkpoints load where they were saved: the same number of ranks, the same stage. */
 static sherd_status compare_layout(const shd_checkpoint_manifest *manifest, const shd_job *job) {
     if (manifest->world_size == job->run.ranks && manifest->stage == job->shard.stage) return SHERD_OK;
-    return shd_fail(SHERD_DATA,
-                    "saved by %d ranks at stage %d, and the job has %lld ranks at stage %lld; resume with the same",
-                    manifest->world_size, manifest->stage, (long long)job->run.ranks, (long long)job->shard.stage);
+    return shd_fail(
+        SHERD_DATA,
+        "saved with run.ranks %d and shard.stage %d, and the job has run.ranks %lld and shard.stage %lld; resume with "
+        "the same",
+        manifest->world_size, manifest->stage, (long long)job->run.ranks, (long long)job->shard.stage);
 }
 
 static sherd_status read_checkpoint(const shd_job *job, shd_tokens *tokens, bool report, shd_resume *out) {

@@ -156,8 +156,8 @@ Test(train, refuses_to_go_on_with_other_data_model_or_seed) {
         {"model.frozen=[\"wpe.*\"]", "model.frozen was [] and is [\"wpe.*\"] now"},
         {"data.ignored_token=3", "data.ignored_token was null and is 3 now"},
         {"data.train=other.u16", "data.train has changed: it was "},
-        {"run.ranks=2", "saved by 1 ranks at stage 3, and the job has 2 ranks at stage 3"},
-        {"shard.stage=1", "saved by 1 ranks at stage 3, and the job has 1 ranks at stage 1"},
+        {"run.ranks=2", "saved with run.ranks 1 and shard.stage 3, and the job has run.ranks 2 and shard.stage 3"},
+        {"shard.stage=1", "saved with run.ranks 1 and shard.stage 3, and the job has run.ranks 1 and shard.stage 1"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         cr_expect_eq(check_job(small_job, SET(cases[i].setting)), SHERD_DATA, "%s", cases[i].setting);
