@@ -32,8 +32,8 @@ static sherd_status check_llama(const shd_model_config *c) {
                         "model.d_model %" PRId64 " / model.n_head %" PRId64 " gives heads of %" PRId64
                         ": rotary positions need an even head size",
                         c->d_model, c->n_head, head_size);
-    if (!(c->rope_theta > 0) || !isfinite(c->rope_theta))
-        return shd_fail(SHERD_CONFIG, "model.rope_theta %g must be a finite number above 0", c->rope_theta);
+    if (!(c->rope_theta >= 1) || !isfinite(c->rope_theta))
+        return shd_fail(SHERD_CONFIG, "model.rope_theta %g must be a finite number of at least 1", c->rope_theta);
     return SHERD_OK;
 }
 

@@ -75,7 +75,7 @@ Test(config, sizes_that_do_not_fit_each_other_are_refused_by_name) {
     REFUSED(llama, n_kv_head, 12, "model.n_head 6 is not a multiple of model.n_kv_head 12");
     REFUSED(llama, d_model, 18,
             "model.d_model 18 / model.n_head 6 gives heads of 3: rotary positions need an even head size");
-    REFUSED(llama, rope_theta, 0, "model.rope_theta 0 must be a finite number above 0");
+    REFUSED(llama, rope_theta, 0, "model.rope_theta 0 must be a finite number of at least 1");
     REFUSED(llama, rope_theta, INFINITY, "model.rope_theta inf must be");
     REFUSED(llama, rope_theta, NAN, "model.rope_theta");
     REFUSED(gpt2, family, (shd_model_family)7, "model.family 7 is none of gpt2, llama");
