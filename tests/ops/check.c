@@ -1,5 +1,7 @@
 #include "check.h"
 
+#include "runtime/ops/ops.h"
+
 #include <criterion/criterion.h>
 #include <math.h>
 #include <stdlib.h>
@@ -12,6 +14,7 @@ static void *memory[MEMORY_MAX];
 static int memory_count;
 
 void check_begin(void) {
+    shd_ops_init();
     for (int32_t i = 0; i < CHECK_POOLS; i++) cr_assert_eq(shd_pool_create(i + 1, &check_pools[i]), SHERD_OK);
 }
 
