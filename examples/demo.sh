@@ -26,13 +26,32 @@ INSTALL="$top/dev install" "$top/examples/collect_text.sh" "$run"
 say 'What the plan promises'
 with_data "$sherd" train "$job" --dry-run
 
+# watch FILE: while the process named in $run/pid lives, the largest proportional memory of its children (the ranks), in kB.
+watch() {
+    most=0
+    while sleep 1; do
+        pid=$(cat "$run/pid")
+        children=$(cat "/proc/$pid/task/$pid/children" 2>/dev/null) || break
+        for child in $children; do
+            pss=$(awk '/^Pss_(Anon|Shmem):/ { sum += $2 } END { print sum + 0 }' "/proc/$child/smaps_rollup" 2>/dev/null) || continue
+            [ "$pss" -le "$most" ] || most=$pss
+        done
+        echo "$most" >"$1"
+    done
+}
+
 say 'Training on 2 ranks, stage 3'
 began=$(date +%s)
-with_data "$sherd" train "$job"
+echo 0 >"$run/pss"
+echo $$ >"$run/pid"
+watch "$run/pss" &
+with_data sh -c 'echo $$ >"$0"; exec "$@"' "$run/pid" "$sherd" train "$job"
 took=$(($(date +%s) - began))
+wait
 
 say 'A sample'
 "$sherd" sample "$run/checkpoints" --prompt 'The ' --tokens 300 --temperature 0.7
 
 say 'Results'
 python3 "$top/examples/demo_report.py" "$sherd" "$build/examples/byte_trigram" "$job" "$run" "$took"
+rm -f "$run/pid" "$run/pss"

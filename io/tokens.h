@@ -5,7 +5,7 @@
  * = (tokens - 1) / T of them.
  *
  * Files are read with pread, not mapped: a file that is cut short under a mapping kills the process, and tokens are
- * widened into a batch anyway (docs/decisions/token-files.md). Ids are checked when they are read. */
+ * widened into a batch anyway (docs/decisions/0006-token-files.md). Ids are checked when they are read. */
 #ifndef SHD_IO_TOKENS_H
 #define SHD_IO_TOKENS_H
 
