@@ -88,7 +88,7 @@ static void end_others(launch_job *job) {
 static void note_end(launch_job *job, int32_t rank, pid_t pid, int exit_code, int signal) {
     shd_launch_report *report = job->report;
     if (report->stop_signal) {
-        if (!job->kill_at_ms && !job->ending) job->kill_at_ms = shd_clock_ms() + job->launch->stop_grace_s * 1e3;
+        if (job->kill_at_ms == 0 && !job->ending) job->kill_at_ms = shd_clock_ms() + job->launch->stop_grace_s * 1e3;
         if (signal == report->stop_signal || exit_code == 128 + report->stop_signal) {
             report->stopped = true;
             return;
@@ -145,9 +145,9 @@ static void pass_on(launch_job *job, int signal) {
 /* The next signal, or 0 when a deadline has come. */
 static int wait_signal(const launch_job *job) {
     double until_ms = job->kill_at_ms;
-    if (job->weight == WEIGHT_BLAMES_PEER && !job->ending && (!until_ms || job->blame_until_ms < until_ms))
+    if (job->weight == WEIGHT_BLAMES_PEER && !job->ending && (until_ms == 0 || job->blame_until_ms < until_ms))
         until_ms = job->blame_until_ms;
-    if (!until_ms) {
+    if (until_ms == 0) {
         int signal = sigwaitinfo(&job->watched, NULL);
         return signal < 0 ? 0 : signal;
     }
@@ -164,7 +164,7 @@ static void watch(launch_job *job) {
         int signal = wait_signal(job);
         if (signal && signal != SIGCHLD) pass_on(job, signal);
         reap(job);
-        if (job->running && job->kill_at_ms && shd_clock_ms() >= job->kill_at_ms) kill_all(job);
+        if (job->running && job->kill_at_ms > 0 && shd_clock_ms() >= job->kill_at_ms) kill_all(job);
     }
 }
 
@@ -204,7 +204,7 @@ sherd_status shd_launch_run(const shd_launch *launch, shd_launch_report *report)
     shd_guard_stop(&job.guard);
     shd_orphans_end(&job.orphans);
     unwatch_signals(&job);
-    if (job.failure_at_ms) report->failure_ms = shd_clock_ms() - job.failure_at_ms;
+    if (job.failure_at_ms > 0) report->failure_ms = shd_clock_ms() - job.failure_at_ms;
     shd_spawn_fini(&job.spawn);
     shd_free(job.pids);
     return status;
