@@ -90,6 +90,7 @@ static int bench_body(int32_t rank, int32_t world, void *argument) {
 
 int main(void) {
     printf("ranks         S      barrier  reduce-sc.   all-gather         copy  copy GB/s (read + write, all ranks)\n");
+    fflush(stdout); /* before ranks inherit it */
     for (int32_t world = 2; world <= 4; world *= 2) {
         bench b = {.rounds = 0};
         ranks_new_name(b.name, sizeof b.name);
