@@ -7,6 +7,7 @@
 #include "runtime/base/log.h"
 #include "runtime/base/memory.h"
 #include "runtime/base/status.h"
+#include "runtime/ops/ops.h"
 #include "runtime/session/setup.h"
 #include "runtime/train/evaluate.h"
 #include "runtime/train/feed.h"
@@ -30,8 +31,9 @@ typedef struct job_run {
     shd_metrics *metrics; /* rank 0 */
     shd_resume from;
     shd_train_summary summary;
-    double row_end_ms;   /* when the last row was written, or the first step could begin */
-    double save_wait_ms; /* since then */
+    double row_end_ms;     /* when the last row was written, or the first step could begin */
+    double save_wait_ms;   /* since then */
+    shd_metrics_row total; /* the times of all rows, summed */
 } job_run;
 
 /* Told to all ranks with a step: one was asked to stop. */
@@ -81,6 +83,12 @@ static sherd_status report_row(job_run *run, shd_metrics_row *row) {
     double known_ms = row->data_ms + row->compute_ms + row->exposed_comm_ms + row->optimizer_ms + row->save_wait_ms;
     row->other_ms = fmax(now_ms - run->row_end_ms - known_ms, 0);
     run->row_end_ms = now_ms;
+    run->total.data_ms += row->data_ms;
+    run->total.compute_ms += row->compute_ms;
+    run->total.exposed_comm_ms += row->exposed_comm_ms;
+    run->total.optimizer_ms += row->optimizer_ms;
+    run->total.save_wait_ms += row->save_wait_ms;
+    run->total.other_ms += row->other_ms;
     run->save_wait_ms = 0;
     if (run->metrics) SHD_TRY(shd_metrics_write(run->metrics, row));
     if (!run->hooks->stepped) return SHERD_OK;
@@ -228,6 +236,22 @@ static void log_start(const job_run *run) {
                 (long long)run->from.step, (long long)job->train.steps);
 }
 
+/* Where the time of this rank's steps went. */
+static void log_time(const job_run *run) {
+    const shd_metrics_row *total = &run->total;
+    double all_ms = shd_metrics_step_ms(total);
+    shd_matmul_stats products;
+    shd_matmul_stats_get(&products);
+    if (all_ms <= 0 || products.ms <= 0) return;
+    shd_log(SHERD_LOG_INFO,
+            "rank 0 spent %.1f s in steps: %.1f%% computing (%.1f%% in products, at %.1f GFLOP/s), %.2f%% waiting for "
+            "communication, %.1f%% in the optimizer, %.1f%% elsewhere",
+            all_ms / 1e3, 100 * total->compute_ms / all_ms, 100 * products.ms / all_ms,
+            products.flop / products.ms / 1e6, 100 * total->exposed_comm_ms / all_ms,
+            100 * total->optimizer_ms / all_ms,
+            100 * (total->data_ms + total->save_wait_ms + total->other_ms) / all_ms);
+}
+
 static sherd_status train(job_run *run) {
     SHD_TRY(open_data(run));
     SHD_TRY(shd_resume_find(run->job, shd_feed_tokens(run->training), is_first_rank(run), &run->from));
@@ -242,7 +266,10 @@ static sherd_status train(job_run *run) {
     SHD_TRY(start(run));
     if (is_first_rank(run)) log_start(run);
     if (run->hooks->started) run->hooks->started(run->hooks->user, run->summary.step);
-    return run_steps(run);
+    shd_matmul_stats_reset();
+    SHD_TRY(run_steps(run));
+    if (is_first_rank(run)) log_time(run);
+    return SHERD_OK;
 }
 
 static void fini(job_run *run) {
