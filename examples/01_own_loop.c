@@ -1,7 +1,8 @@
 /* A trainer with a loop, a model and data of its own, sharded by sherd.
  *
- * A small MLP learns y = sin 3x₁ · cos 2x₂ by gradient descent, forward and backward written by hand. Alone it is one rank; under
- * `sherd run -n 4 ./01_own_loop` every rank holds a quarter of parameters, gradients and optimizer state; losses agree up to rounding, since each sums its own samples first. */
+ * A small MLP learns y = sin 3x₁ · cos 2x₂ by gradient descent, forward and backward written by hand. Alone it is one
+ * rank; under `sherd run -n 4 ./01_own_loop` every rank holds a quarter of parameters, gradients and optimizer state;
+ * losses agree up to rounding, since each sums its own samples first. */
 #include <math.h>
 #include <sherd/sherd.h>
 #include <stdio.h>

@@ -4,10 +4,11 @@
  *
  * p(c | a b) = w3 n(abc)/n(ab) + w2 n(bc)/n(b) + w1 n(c)/n + w0/256
  *
- * Jelinek and Mercer, "Interpolated estimation of Markov source parameters from sparse data" (1980): the weights depend on how often the
- * context ab was seen, and are fitted by expectation maximisation on a slice of the training text that the counts have not seen. The counts
- * are then taken anew from all of the training text. Prints the mean loss in nats a byte over the held-out file, or its first BYTES
- * bytes after the first; the two bytes before the first predicted one are those of the file, or spaces. */
+ * Jelinek and Mercer, "Interpolated estimation of Markov source parameters from sparse data" (1980): the weights depend
+ * on how often the context ab was seen, and are fitted by expectation maximisation on a slice of the training text that
+ * the counts have not seen. The counts are then taken anew from all of the training text. Prints the mean loss in nats
+ * a byte over the held-out file, or its first BYTES bytes after the first; the two bytes before the first predicted one
+ * are those of the file, or spaces. */
 #include <math.h>
 #include <stdint.h>
 #include <stdio.h>

@@ -1,4 +1,5 @@
-/* The parameters of a checkpoint, whichever ranks saved them: for readers with another number of ranks than the writers. */
+/* The parameters of a checkpoint, whichever ranks saved them: for readers with another number of ranks than the
+ * writers. */
 #ifndef SHD_IO_PARAMETER_READER_H
 #define SHD_IO_PARAMETER_READER_H
 

@@ -1,4 +1,5 @@
-/* The reader; io/safetensors_write.c writes. A file is: the header's length as 8 bytes, little-endian; the header; the data. */
+/* The reader; io/safetensors_write.c writes. A file is: the header's length as 8 bytes, little-endian; the header; the
+ * data. */
 #include "io/safetensors.h"
 
 #include "io/file.h"

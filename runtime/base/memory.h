@@ -15,7 +15,8 @@ typedef enum shd_memory_use {
     SHD_MEMORY_USES
 } shd_memory_use;
 
-/* `count` objects of `bytes` each, zeroed; NULL when memory is out or the product overflows. A zero size gives a unique pointer. */
+/* `count` objects of `bytes` each, zeroed; NULL when memory is out or the product overflows. A zero size gives a unique
+ * pointer. */
 void *shd_alloc(size_t count, size_t bytes) __attribute__((malloc, warn_unused_result));
 /* Grows or shrinks; new bytes are undefined. On NULL the old object is as before. */
 void *shd_realloc(void *pointer, size_t bytes) __attribute__((warn_unused_result));

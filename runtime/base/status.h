@@ -7,7 +7,8 @@
 /* Records the cause for sherd_last_error on this thread and returns `status`. */
 sherd_status shd_fail(sherd_status status, const char *format, ...) __attribute__((format(printf, 2, 3), cold));
 
-/* Puts "context: " before the recorded cause, where a caller knows which file or rank it belongs to. Returns `status`. */
+/* Puts "context: " before the recorded cause, where a caller knows which file or rank it belongs to. Returns
+ * `status`. */
 sherd_status shd_fail_within(sherd_status status, const char *format, ...) __attribute__((format(printf, 2, 3), cold));
 
 /* Passes a failure on to the caller. */

@@ -23,10 +23,12 @@ typedef struct shd_job_arguments {
     char ranks_source[40], ranks_text[40];
 } shd_job_arguments;
 
-/* Takes an option of SHD_JOB_OPTIONS, or the operand. False, with what is wrong said, for a second operand or a value that is none. */
+/* Takes an option of SHD_JOB_OPTIONS, or the operand. False, with what is wrong said, for a second operand or a value
+ * that is none. */
 bool shd_job_arguments_take(shd_job_arguments *given, const shd_command *command, int id, const char *value);
 
-/* Loads the job. Returns SHD_EXIT_DONE, or another exit code after saying what is wrong. Owns: destroy *out with shd_job_destroy. */
+/* Loads the job. Returns SHD_EXIT_DONE, or another exit code after saying what is wrong. Owns: destroy *out with
+ * shd_job_destroy. */
 int shd_job_arguments_load(const shd_job_arguments *given, const shd_command *command, shd_job **out);
 
 #endif

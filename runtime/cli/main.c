@@ -44,7 +44,8 @@ static int unknown_command(const char *word) {
     return SHD_EXIT_USAGE;
 }
 
-/* A command's name is one word or two ("checkpoint export"): how many of the arguments it takes, 0 when it is another one. */
+/* A command's name is one word or two ("checkpoint export"): how many of the arguments it takes, 0 when it is another
+ * one. */
 static int match_words(const char *name, int argc, char **argv) {
     const char *space = strchr(name, ' ');
     size_t first = space ? (size_t)(space - name) : strlen(name);

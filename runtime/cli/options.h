@@ -59,7 +59,8 @@ typedef struct shd_arguments {
 } shd_arguments;
 
 shd_arguments shd_arguments_begin(const shd_command *command, int argc, char **argv);
-/* An option's id, SHD_ARGUMENT_OPERAND, SHD_ARGUMENT_END, or SHD_ARGUMENT_STOP when --help or an error has been printed. */
+/* An option's id, SHD_ARGUMENT_OPERAND, SHD_ARGUMENT_END, or SHD_ARGUMENT_STOP when --help or an error has been
+ * printed. */
 int shd_arguments_next(shd_arguments *arguments);
 
 /* Says on standard error what is wrong, and the usage. Returns SHD_EXIT_USAGE. */
@@ -73,7 +74,8 @@ void shd_command_help(const shd_command *command);
 bool shd_parse_integer(const char *text, int64_t low, int64_t high, int64_t *out);
 /* A finite decimal number in [low, high]. */
 bool shd_parse_number(const char *text, double low, double high, double *out);
-/* Of `count` names, at `stride` bytes from one `const char *` to the next, the nearest to `word`, or NULL when none is near. */
+/* Of `count` names, at `stride` bytes from one `const char *` to the next, the nearest to `word`, or NULL when none is
+ * near. */
 const char *shd_nearest_name(const char *word, const void *first, int count, int stride);
 
 #endif

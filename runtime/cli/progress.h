@@ -1,4 +1,5 @@
-/* What a training run shows: on a terminal one line that is drawn anew, elsewhere plain lines; log lines never mix with it. */
+/* What a training run shows: on a terminal one line that is drawn anew, elsewhere plain lines; log lines never mix with
+ * it. */
 #ifndef SHD_CLI_PROGRESS_H
 #define SHD_CLI_PROGRESS_H
 
@@ -45,7 +46,8 @@ void shd_progress_fini(shd_progress *progress);
 void shd_progress_start(shd_progress *progress, int64_t step);
 /* Shows a step: on a terminal at most ten times a second. */
 void shd_progress_step(shd_progress *progress, const shd_progress_row *row);
-/* The step's row as text of at most `columns` characters: what matters least is left out first. Pure; `now_ms` as shd_progress's start_ms. */
+/* The step's row as text of at most `columns` characters: what matters least is left out first. Pure; `now_ms` as
+ * shd_progress's start_ms. */
 void shd_progress_format(const shd_progress *progress, double now_ms, int columns, char text[SHD_PROGRESS_BYTES]);
 /* Prints a line, then the run's line again. */
 void shd_progress_say(shd_progress *progress, FILE *out, const char *line);

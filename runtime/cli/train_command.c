@@ -1,5 +1,5 @@
-/* `sherd train`: checks the job, then trains: here with one rank, as ranks of its own program with several, or as a rank of a
- * job that someone else has started. */
+/* `sherd train`: checks the job, then trains: here with one rank, as ranks of its own program with several, or as a
+ * rank of a job that someone else has started. */
 #include "runtime/cli/commands.h"
 #include "runtime/cli/job_arguments.h"
 #include "runtime/cli/train_rank.h"

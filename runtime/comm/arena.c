@@ -23,8 +23,9 @@ static int64_t available_bytes(void) {
     return line ? strtoll(line + strlen("MemAvailable:"), NULL, 10) * 1024 : INT64_MAX;
 }
 
-/* Takes the pages of a new file now: otherwise running out would be a SIGBUS in the middle of a step. The kernel would sooner kill
- * processes, ours or others', than refuse, so refusing is done here; in steps, since other ranks take theirs at the same time. Returns errno. */
+/* Takes the pages of a new file now: otherwise running out would be a SIGBUS in the middle of a step. The kernel would
+ * sooner kill processes, ours or others', than refuse, so refusing is done here; in steps, since other ranks take
+ * theirs at the same time. Returns errno. */
 static int reserve(int fd, int64_t bytes) {
     if (bytes > available_bytes()) return ENOMEM;
     for (int64_t at = 0; at < bytes;) {

@@ -12,7 +12,8 @@ enum {
     SHD_COMM_RING = 256, /* announcements of a rank that its peers can still look at */
 };
 
-/* One collective as a rank announced it. `hash` covers it and all before it, so that equal hashes mean equal histories. */
+/* One collective as a rank announced it. `hash` covers it and all before it, so that equal hashes mean equal
+ * histories. */
 typedef struct shd_announcement {
     uint64_t hash;
     int64_t bytes;
@@ -43,7 +44,8 @@ typedef struct shd_backend {
     void *(*exported)(void *state, int32_t rank);
     void *(*host)(void *state);
 
-    /* Raises the own counter and wakes peers that doze; what was written before is visible to whoever sees the new value. */
+    /* Raises the own counter and wakes peers that doze; what was written before is visible to whoever sees the new
+     * value. */
     void (*signal)(void *state, int32_t kind, int32_t unit);
     int64_t (*counter)(const void *state, int32_t rank, int32_t kind, int32_t unit);
 
@@ -51,8 +53,8 @@ typedef struct shd_backend {
     sherd_status (*gather)(void *state, void *full, const void *shard, int64_t shard_bytes);
     sherd_status (*reduce)(void *state, float *accumulator, const float *contribution, int64_t shard_count, bool first);
 
-    /* Exchanges are numbered from 1. post hands in the own bytes and wakes peers that doze; posted says how many exchanges
-     * `rank` has posted; mail lends what `rank` posted as number `number`, the latest or the one before. */
+    /* Exchanges are numbered from 1. post hands in the own bytes and wakes peers that doze; posted says how many
+     * exchanges `rank` has posted; mail lends what `rank` posted as number `number`, the latest or the one before. */
     void (*post)(void *state, int64_t number, const void *mine, int64_t bytes);
     int64_t (*posted)(const void *state, int32_t rank);
     const void *(*mail)(void *state, int32_t rank, int64_t number, int64_t *bytes);
@@ -64,15 +66,17 @@ typedef struct shd_backend {
     int64_t (*announced)(const void *state, int32_t rank);
     bool (*announcement)(const void *state, int32_t rank, int64_t number, shd_announcement *out);
 
-    /* Records why the job is dead and wakes every peer. The first record of all ranks stands; failed reads it (out may be NULL). */
+    /* Records why the job is dead and wakes every peer. The first record of all ranks stands; failed reads it (out may
+     * be NULL). */
     void (*fail)(void *state, const shd_comm_failure *failure);
     bool (*failed)(const void *state, shd_comm_failure *out);
 
     /* How every rank is: out[world_size]. Optional: by default all are HERE. */
     void (*peers)(void *state, shd_peer *out);
 
-    /* Sleeping: after arm, every signal, post or failure of a peer ends the next doze at once, even if it comes before the doze begins.
-     * So the caller arms, checks its condition, and dozes; nothing is lost. Optional, both: by default a doze is a short sleep. */
+    /* Sleeping: after arm, every signal, post or failure of a peer ends the next doze at once, even if it comes before
+     * the doze begins. So the caller arms, checks its condition, and dozes; nothing is lost. Optional, both: by default
+     * a doze is a short sleep. */
     void (*arm)(void *state);
     void (*doze)(void *state, double milliseconds);
 } shd_backend;

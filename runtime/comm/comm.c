@@ -25,7 +25,7 @@ const char *shd_collective_text(shd_collective collective) {
     return collective >= 0 && collective < SHD_COLLECTIVES ? texts[collective] : "unknown collective";
 }
 
-/* --- life --------------------------------------------------------------------------------------------------------------- */
+/* --- life --------------------------------------------------------------------------------------------------------- */
 
 static sherd_status check_config(const shd_comm_config *config) {
     if (config->world_size < 1 || config->world_size > SHD_COMM_MAX_RANKS)
@@ -91,7 +91,7 @@ void *shd_comm_exported(shd_comm *comm, int32_t rank) {
 
 void *shd_comm_host(shd_comm *comm) { return comm->backend->host(comm->state); }
 
-/* --- counters ----------------------------------------------------------------------------------------------------------- */
+/* --- counters ----------------------------------------------------------------------------------------------------- */
 
 static bool counter_exists(const shd_comm *comm, int32_t kind, int32_t unit) {
     return kind >= 0 && kind < SHD_COMM_COUNTER_KINDS && unit >= 0 && unit < comm->unit_count;
@@ -112,7 +112,7 @@ bool shd_comm_reached(const shd_comm *comm, int32_t kind, int32_t unit, int64_t 
     return true;
 }
 
-/* --- collectives -------------------------------------------------------------------------------------------------------- */
+/* --- collectives -------------------------------------------------------------------------------------------------- */
 
 /* Counts one collective in which each peer's part is `peer_bytes`, all of it moved or none. */
 static void count_call(shd_comm *comm, shd_collective collective, int64_t peer_bytes, bool moved) {
@@ -212,7 +212,7 @@ sherd_status shd_comm_reduce(shd_comm *comm, float *accumulator, const float *co
     return SHERD_OK;
 }
 
-/* --- exchanges ---------------------------------------------------------------------------------------------------------- */
+/* --- exchanges ---------------------------------------------------------------------------------------------------- */
 
 sherd_status shd_comm_post(shd_comm *comm, const void *mine, int64_t bytes) {
     if (bytes < 0 || bytes > SHD_COMM_EXCHANGE_BYTES)
@@ -265,7 +265,7 @@ sherd_status shd_comm_exchange(shd_comm *comm, const void *mine, int64_t bytes, 
     return shd_comm_collect(comm, all);
 }
 
-/* --- failures and books ------------------------------------------------------------------------------------------------- */
+/* --- failures and books ------------------------------------------------------------------------------------------- */
 
 void shd_comm_fail(shd_comm *comm, sherd_status status, const char *cause) {
     (void)shd_watch_fail(comm, SHERD_PEER, "rank %d failed (%s): %s", comm->rank, sherd_status_text(status),

@@ -1,11 +1,13 @@
 /* Collectives between the ranks of a job, over one table of operations per backend.
  *
- * This wrapper checks arguments, counts calls and bytes, compares what the ranks issue, and turns any failure of one rank into an
- * error on all. Backends: `self` (one rank, no communication), `shm` (ranks of one host over shared memory).
+ * This wrapper checks arguments, counts calls and bytes, compares what the ranks issue, and turns any failure of one
+ * rank into an error on all. Backends: `self` (one rank, no communication), `shm` (ranks of one host over shared
+ * memory).
  *
- * Memory that peers reach lies in two arenas which the comm owns: EXPORTED (one per rank, readable by all) and HOST (one for all).
- * Order between ranks is the caller's, by counters (program.h says which): a collective touches memory at once.
- * Threads: a comm belongs to its rank's thread. Ranks are processes, or threads of one process, each with its own comm. */
+ * Memory that peers reach lies in two arenas which the comm owns: EXPORTED (one per rank, readable by all) and HOST
+ * (one for all). Order between ranks is the caller's, by counters (program.h says which): a collective touches memory
+ * at once. Threads: a comm belongs to its rank's thread. Ranks are processes, or threads of one process, each with its
+ * own comm. */
 #ifndef SHD_COMM_COMM_H
 #define SHD_COMM_COMM_H
 
@@ -44,25 +46,26 @@ int32_t shd_comm_world_size(const shd_comm *comm);
 void *shd_comm_exported(shd_comm *comm, int32_t rank);
 void *shd_comm_host(shd_comm *comm);
 
-/* --- counters: order between ranks ------------------------------------------------------------------------------------ */
+/* --- counters: order between ranks -------------------------------------------------------------------------------- */
 
-/* Raises this rank's counter by one and wakes peers that sleep in a pause; everything this rank wrote before is visible to whoever sees it. */
+/* Raises this rank's counter by one and wakes peers that sleep in a pause; everything this rank wrote before is visible
+ * to whoever sees it. */
 void shd_comm_signal(shd_comm *comm, int32_t kind, int32_t unit);
 /* True when the counter of every rank is at least `target`. Never blocks. */
 bool shd_comm_reached(const shd_comm *comm, int32_t kind, int32_t unit, int64_t target);
 
-/* One turn of waiting for something another rank does: the caller checks its condition, calls this, checks again. Spins with pause, then
- * sched_yield, then sleeps until a peer signals or posts (or a short time is over). `turns` starts at 0 for each wait.
- * `what` names the wait in messages ("REDUCE h.3").
- * Fails: PEER (a rank failed or died: named, with its cause), TIMEOUT (longer than timeout_s in this wait: ranks that are behind are named with their
- * last collective), MISMATCH (ranks issued different collectives: both named). */
+/* One turn of waiting for something another rank does: the caller checks its condition, calls this, checks again. Spins
+ * with pause, then sched_yield, then sleeps until a peer signals or posts (or a short time is over). `turns` starts at
+ * 0 for each wait. `what` names the wait in messages ("REDUCE h.3"). Fails: PEER (a rank failed or died: named, with
+ * its cause), TIMEOUT (longer than timeout_s in this wait: ranks that are behind are named with their last collective),
+ * MISMATCH (ranks issued different collectives: both named). */
 typedef struct shd_patience {
     int32_t turns;
     double since_ms;
 } shd_patience;
 sherd_status shd_comm_pause(shd_comm *comm, shd_patience *patience, const char *what);
 
-/* --- collectives ------------------------------------------------------------------------------------------------------- */
+/* --- collectives -------------------------------------------------------------------------------------------------- */
 
 typedef enum shd_collective {
     SHD_COLLECTIVE_GATHER,
@@ -73,33 +76,38 @@ typedef enum shd_collective {
 } shd_collective;
 const char *shd_collective_text(shd_collective collective);
 
-/* Says which collective this rank issues next, in program order; every rank fails with MISMATCH, both sides named, when another issues something
- * else at the same place. Compared while waiting and whenever an exchange is collected. `unit` -1: none. */
+/* Says which collective this rank issues next, in program order; every rank fails with MISMATCH, both sides named, when
+ * another issues something else at the same place. Compared while waiting and whenever an exchange is collected. `unit`
+ * -1: none. */
 sherd_status shd_comm_announce(shd_comm *comm, shd_collective collective, int32_t unit, int64_t bytes);
 
-/* full[r·shard_bytes …] = rank r's `shard`, for every r. `shard` lies in this rank's EXPORTED arena; either `full` does not touch it, and
- * peers' shards are at the same offset; or in place: `full` is exported too, at the same offset on every rank, and every
- * rank's shard is in its own place of its `full` (the own part is left alone). shard_bytes: a multiple of 64, ≥ 0.
- * Counts the collective as `collective` (GATHER or GATHER_GRADIENT). Fails: ARGUMENT; what is recorded as in shd_comm_pause. */
+/* full[r·shard_bytes …] = rank r's `shard`, for every r. `shard` lies in this rank's EXPORTED arena; either `full` does
+ * not touch it, and peers' shards are at the same offset; or in place: `full` is exported too, at the same offset on
+ * every rank, and every rank's shard is in its own place of its `full` (the own part is left alone). shard_bytes: a
+ * multiple of 64, ≥ 0. Counts the collective as `collective` (GATHER or GATHER_GRADIENT). Fails: ARGUMENT; what is
+ * recorded as in shd_comm_pause. */
 sherd_status shd_comm_gather(shd_comm *comm, shd_collective collective, void *full, const void *shard,
                              int64_t shard_bytes);
 /* A gather that needs no copy because the parameters live once on the host: counts it, moves nothing. */
 sherd_status shd_comm_gather_shared(shd_comm *comm, int64_t shard_bytes);
 
-/* accumulator[i] = (first ? 0th rank's : accumulator[i] + 0th rank's) + 1st rank's + …, each addition rounded to fp32, in rank order, for this rank's
- * shard: elements [rank·shard_count, (rank+1)·shard_count) of `contribution`, which lies in the EXPORTED arena, peers' at the same offset. */
+/* accumulator[i] = (first ? 0th rank's : accumulator[i] + 0th rank's) + 1st rank's + …, each addition rounded to fp32,
+ * in rank order, for this rank's shard: elements [rank·shard_count, (rank+1)·shard_count) of `contribution`, which lies
+ * in the EXPORTED arena, peers' at the same offset. */
 sherd_status shd_comm_reduce(shd_comm *comm, float *accumulator, const float *contribution, int64_t shard_count,
                              bool first);
 
-/* A small all-gather in two halves. post: hands in `bytes` (≤ SHD_COMM_EXCHANGE_BYTES, equal on all ranks), never blocks; posted: true once every
- * rank has; collect: copies all ranks' bytes, in rank order, to `all`. An exchange is collected before the next one is posted. */
+/* A small all-gather in two halves. post: hands in `bytes` (≤ SHD_COMM_EXCHANGE_BYTES, equal on all ranks), never
+ * blocks; posted: true once every rank has; collect: copies all ranks' bytes, in rank order, to `all`. An exchange is
+ * collected before the next one is posted. */
 sherd_status shd_comm_post(shd_comm *comm, const void *mine, int64_t bytes);
 bool shd_comm_posted(const shd_comm *comm);
 sherd_status shd_comm_collect(shd_comm *comm, void *all);
 /* post, announce as EXCHANGE of unit -1, wait, collect. With 0 bytes a barrier. */
 sherd_status shd_comm_exchange(shd_comm *comm, const void *mine, int64_t bytes, void *all);
 
-/* Tells every peer that this rank fails, with its cause; their waits and collectives end with PEER. The first failure of all ranks stands. */
+/* Tells every peer that this rank fails, with its cause; their waits and collectives end with PEER. The first failure
+ * of all ranks stands. */
 void shd_comm_fail(shd_comm *comm, sherd_status status, const char *cause);
 
 typedef struct shd_comm_stats {

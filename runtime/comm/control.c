@@ -1,12 +1,12 @@
 /* How a flag passes and why no wake-up is lost.
  *
- * A rank that wants to sleep sets its doorbell's `asleep` (arm), checks its condition, and sleeps in the kernel for as long as `asleep`
- * stays set (doze). A rank that changes a flag then looks at every doorbell; where `asleep` is set it clears it and wakes.
- * All four accesses, set and check, change and look, are sequentially consistent, so they have one order: if the
- * check did not see the change, it came before it, so `asleep` was set before the look, which saw it; or somebody else
- * cleared it in between, and then the sleeper returns, arms and checks again. Clearing before the
- * sleeper has reached the kernel is no loss either: the futex call compares `asleep` itself.
- * An armed rank that does not sleep after all costs its peers one needless wake. */
+ * A rank that wants to sleep sets its doorbell's `asleep` (arm), checks its condition, and sleeps in the kernel for as
+ * long as `asleep` stays set (doze). A rank that changes a flag then looks at every doorbell; where `asleep` is set it
+ * clears it and wakes. All four accesses, set and check, change and look, are sequentially consistent, so they have one
+ * order: if the check did not see the change, it came before it, so `asleep` was set before the look, which saw it; or
+ * somebody else cleared it in between, and then the sleeper returns, arms and checks again. Clearing before the sleeper
+ * has reached the kernel is no loss either: the futex call compares `asleep` itself. An armed rank that does not sleep
+ * after all costs its peers one needless wake. */
 #include "runtime/comm/control.h"
 
 #include "runtime/base/arith.h"
@@ -27,7 +27,8 @@ struct shd_control_head {
     _Alignas(LINE_BYTES) _Atomic int32_t first_failure; /* 1 + the rank whose record stands; 0: none */
 };
 
-/* Atomic, since its owner may write it anew while a peer reads; the reader then finds that the number is out of reach. */
+/* Atomic, since its owner may write it anew while a peer reads; the reader then finds that the number is out of
+ * reach. */
 struct ring_slot {
     _Atomic uint64_t hash;
     _Atomic int64_t bytes;
@@ -69,7 +70,7 @@ void shd_control_init(shd_control *control, void *base, int32_t rank, int32_t wo
                              .counters = ranks + (size_t)world_size * sizeof(struct shd_control_rank)};
 }
 
-/* --- doorbells ---------------------------------------------------------------------------------------------------------- */
+/* --- doorbells ---------------------------------------------------------------------------------------------------- */
 
 static void ring_peers(shd_control *control) {
     for (int32_t rank = 0; rank < control->world_size; rank++) {
@@ -88,7 +89,7 @@ void shd_control_doze(shd_control *control, double milliseconds) {
     syscall(SYS_futex, &control->ranks[control->rank].asleep, FUTEX_WAIT, 1, &limit, NULL, 0);
 }
 
-/* --- counters ----------------------------------------------------------------------------------------------------------- */
+/* --- counters ----------------------------------------------------------------------------------------------------- */
 
 static _Atomic int64_t *counter_at(const shd_control *control, int32_t rank, int32_t kind, int32_t unit) {
     void *own = control->counters + rank * counter_stride(control->unit_count);
@@ -104,7 +105,7 @@ int64_t shd_control_counter(const shd_control *control, int32_t rank, int32_t ki
     return atomic_load(counter_at(control, rank, kind, unit));
 }
 
-/* --- exchanges ---------------------------------------------------------------------------------------------------------- */
+/* --- exchanges ---------------------------------------------------------------------------------------------------- */
 
 void shd_control_post(shd_control *control, int64_t number, const void *mine, int64_t bytes) {
     struct shd_control_rank *own = &control->ranks[control->rank];
@@ -125,7 +126,7 @@ const void *shd_control_mail(shd_control *control, int32_t rank, int64_t number,
     return box->data;
 }
 
-/* --- announcements ------------------------------------------------------------------------------------------------------ */
+/* --- announcements ------------------------------------------------------------------------------------------------ */
 
 void shd_control_announce(shd_control *control, const shd_announcement *announcement) {
     struct shd_control_rank *own = &control->ranks[control->rank];
@@ -157,7 +158,7 @@ bool shd_control_announcement(const shd_control *control, int32_t rank, int64_t 
     return true;
 }
 
-/* --- failure and leaving ------------------------------------------------------------------------------------------------ */
+/* --- failure and leaving ------------------------------------------------------------------------------------------ */
 
 void shd_control_fail(shd_control *control, const shd_comm_failure *failure) {
     int32_t none = 0;

@@ -1,6 +1,7 @@
 /* The control block: every flag that ranks of one host pass to each other, in one piece of shared memory.
  *
- * Each part has one writer, its rank, but for the doorbells and the first failure. A rank's parts lie on cache lines of their own. */
+ * Each part has one writer, its rank, but for the doorbells and the first failure. A rank's parts lie on cache lines of
+ * their own. */
 #ifndef SHD_COMM_CONTROL_H
 #define SHD_COMM_CONTROL_H
 

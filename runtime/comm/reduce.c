@@ -1,6 +1,6 @@
-/* The rank-ordered sum. A chunk of the accumulator stays in the first-level cache while the sources pass over it, up to four at a
- * time; the order of additions is the order of the sources, whatever the grouping. Only additions happen, element by
- * element, so vector width cannot change a bit. */
+/* The rank-ordered sum. A chunk of the accumulator stays in the first-level cache while the sources pass over it, up to
+ * four at a time; the order of additions is the order of the sources, whatever the grouping. Only additions happen,
+ * element by element, so vector width cannot change a bit. */
 #include "runtime/comm/wide.h"
 
 #include "runtime/base/arith.h"

@@ -1,7 +1,8 @@
 /* The two sides of a meeting: the host, rank 0, and its guests, the other ranks.
  *
- * The host decides alone. A guest that does not fit the job ends the meeting: the host goes on listening for a moment, so that
- * every rank that comes hears the same refusal, then refuses all. Connections that have not said hello in time are dropped. */
+ * The host decides alone. A guest that does not fit the job ends the meeting: the host goes on listening for a moment,
+ * so that every rank that comes hears the same refusal, then refuses all. Connections that have not said hello in time
+ * are dropped. */
 #include "runtime/comm/rendezvous.h"
 
 #include "runtime/base/clock.h"
@@ -52,7 +53,7 @@ static shd_hello make_hello(const shd_comm_config *config, const char *cause) {
     return hello;
 }
 
-/* --- the host ----------------------------------------------------------------------------------------------------------- */
+/* --- the host ----------------------------------------------------------------------------------------------------- */
 
 typedef struct stranger {
     int socket;
@@ -191,7 +192,8 @@ static void hear_strangers(host *self) {
     }
 }
 
-/* Sleeps until somebody connects, speaks or goes, at most `milliseconds`. A guest says nothing more, so whatever comes from it is its end. */
+/* Sleeps until somebody connects, speaks or goes, at most `milliseconds`. A guest says nothing more, so whatever comes
+ * from it is its end. */
 static void await_news(host *self, int milliseconds) {
     struct pollfd polled[1 + MAX_GUESTS + MAX_STRANGERS];
     nfds_t count = 0;
@@ -296,11 +298,12 @@ static sherd_status host_meet(const shd_comm_config *config, shd_meeting *meetin
     return status;
 }
 
-/* --- a guest ------------------------------------------------------------------------------------------------------------ */
+/* --- a guest ------------------------------------------------------------------------------------------------------ */
 
 enum { KNOCK_MIN_MS = 1, KNOCK_MAX_MS = 50 };
 
-/* Connects and says hello, on success *out is the socket. Otherwise *why says what stands in the way, NULL when nobody is there yet. */
+/* Connects and says hello, on success *out is the socket. Otherwise *why says what stands in the way, NULL when nobody
+ * is there yet. */
 static bool knock(const shd_comm_config *config, const shd_meeting *meeting, const char *cause, int *out,
                   const char **why) {
     struct sockaddr_un address;

@@ -1,5 +1,5 @@
-/* One rank alone: private arenas, counters of its own, no communication. Nothing can be announced or missed, nobody else
- * can fail, so the optional slots stay empty. */
+/* One rank alone: private arenas, counters of its own, no communication. Nothing can be announced or missed, nobody
+ * else can fail, so the optional slots stay empty. */
 #include "runtime/comm/backend.h"
 
 #include "runtime/base/memory.h"

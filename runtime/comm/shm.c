@@ -1,5 +1,6 @@
-/* The ranks of one host over shared memory. Every rank maps every EXPORTED arena, its peers' for reading only, the HOST arena and
- * the control block; a collective reads its peers' memory in place. Nothing of it has a name in the file system. */
+/* The ranks of one host over shared memory. Every rank maps every EXPORTED arena, its peers' for reading only, the HOST
+ * arena and the control block; a collective reads its peers' memory in place. Nothing of it has a name in the file
+ * system. */
 #include "runtime/comm/backend.h"
 
 #include "runtime/base/memory.h"
@@ -29,7 +30,7 @@ typedef struct shm {
         life_lines[SHD_COMM_MAX_RANKS]; /* reading ends; hung up when their rank is gone; the own one unused */
 } shm;
 
-/* --- life --------------------------------------------------------------------------------------------------------------- */
+/* --- life --------------------------------------------------------------------------------------------------------- */
 
 /* This rank's part of memory that all share; the parts of all ranks add up to the whole. */
 static int64_t own_part(const shm *comm, int64_t bytes) {
@@ -76,7 +77,8 @@ static sherd_status bring(shm *comm, shd_meeting *meeting) {
     return shd_arena_create("sherd-control", comm->control_bytes, &meeting->control);
 }
 
-/* Maps what the meeting brought; takes the life lines. The control block comes first: with it this rank can tell its peers if the rest fails. */
+/* Maps what the meeting brought; takes the life lines. The control block comes first: with it this rank can tell its
+ * peers if the rest fails. */
 static sherd_status take(shm *comm, const shd_comm_config *config, shd_meeting *meeting) {
     for (int32_t r = 0; r < comm->world_size; r++) {
         if (r == comm->rank) continue;
@@ -154,7 +156,7 @@ static void shm_peers(void *state, shd_peer *out) {
     }
 }
 
-/* --- collectives -------------------------------------------------------------------------------------------------------- */
+/* --- collectives -------------------------------------------------------------------------------------------------- */
 
 static sherd_status shm_gather(void *state, void *full, const void *shard, int64_t shard_bytes) {
     shm *comm = state;
@@ -180,7 +182,7 @@ static sherd_status shm_reduce(void *state, float *accumulator, const float *con
     return SHERD_OK;
 }
 
-/* --- flags: the control block's ----------------------------------------------------------------------------------------- */
+/* --- flags: the control block's ----------------------------------------------------------------------------------- */
 
 static void shm_signal(void *state, int32_t kind, int32_t unit) {
     shd_control_signal(&((shm *)state)->control, kind, unit);

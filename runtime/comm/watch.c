@@ -1,7 +1,7 @@
 /* Watching the peers: failures, deaths, departures, diverging collectives, time-outs; and the turns of waiting.
  *
- * A rank looks after its peers only when it waits, at most every WATCH_MS, and compares collectives at every exchange as well.
- * Whoever finds something first records it; the first record is what every rank reports. */
+ * A rank looks after its peers only when it waits, at most every WATCH_MS, and compares collectives at every exchange
+ * as well. Whoever finds something first records it; the first record is what every rank reports. */
 #include "runtime/comm/watch.h"
 
 #include "runtime/base/arith.h"
@@ -14,8 +14,9 @@
 #include <stdio.h>
 #include <time.h>
 
-/* Measured: with four ranks on two cores, 200 pauses and 60 yields before sleeping make a barrier 6.5 µs, sleeping at once 25 to 53,
- * never sleeping 3900 and more. The pauses, about 5 µs, only help when the rank waited for has a core to run on. */
+/* Measured: with four ranks on two cores, 200 pauses and 60 yields before sleeping make a barrier 6.5 µs, sleeping at
+ * once 25 to 53, never sleeping 3900 and more. The pauses, about 5 µs, only help when the rank waited for has a core to
+ * run on. */
 enum { SPIN_TURNS = 200, YIELD_TURNS = 60, SLICE_MS = 50, WATCH_MS = 20 };
 
 void shd_watch_note(const shd_comm *comm, const shd_wait_note *note) {
@@ -41,7 +42,7 @@ sherd_status shd_watch_fail(shd_comm *comm, sherd_status status, const char *for
     return shd_watch_failure(comm);
 }
 
-/* --- what the ranks issue ----------------------------------------------------------------------------------------------- */
+/* --- what the ranks issue ----------------------------------------------------------------------------------------- */
 
 /* "GATHER unit 3 (4096 bytes)"; units below 0 are left out. */
 static void print_announcement(const shd_announcement *announcement, char *text, size_t text_bytes) {
@@ -80,7 +81,8 @@ sherd_status shd_watch_compare(shd_comm *comm) {
         if (peer == comm->rank) continue;
         int64_t end = shd_min(comm->announced, comm->backend->announced(comm->state, peer));
         shd_announcement mine, theirs;
-        /* Where one is more than a ring ahead nothing can be compared now; it cannot go on like that without the other. */
+        /* Where one is more than a ring ahead nothing can be compared now; it cannot go on like that without the
+         * other. */
         if (end == 0 || !comm->backend->announcement(comm->state, comm->rank, end - 1, &mine) ||
             !comm->backend->announcement(comm->state, peer, end - 1, &theirs))
             continue;
@@ -89,7 +91,7 @@ sherd_status shd_watch_compare(shd_comm *comm) {
     return SHERD_OK;
 }
 
-/* --- whom this rank waits for ------------------------------------------------------------------------------------------- */
+/* --- whom this rank waits for ------------------------------------------------------------------------------------- */
 
 static bool is_behind(const shd_comm *comm, int32_t rank) {
     int32_t count = (int32_t)shd_min(comm->notes->count, SHD_WAIT_NOTES);
@@ -122,12 +124,13 @@ static void print_behind(const shd_comm *comm, char *text, size_t text_bytes) {
     if (!used) snprintf(text, text_bytes, "nobody in particular");
 }
 
-/* --- waiting ------------------------------------------------------------------------------------------------------------ */
+/* --- waiting ------------------------------------------------------------------------------------------------------ */
 
 static sherd_status check_peers(shd_comm *comm, const char *what) {
     if (!comm->backend->peers) return SHERD_OK;
     shd_peer peers[SHD_COMM_MAX_RANKS];
-    /* Before the counters are looked at: all that a rank signalled before it left is visible once it is seen to have left. */
+    /* Before the counters are looked at: all that a rank signalled before it left is visible once it is seen to have
+     * left. */
     comm->backend->peers(comm->state, peers);
     for (int32_t rank = 0; rank < comm->world_size; rank++) {
         if (rank == comm->rank) continue;
@@ -175,8 +178,8 @@ static void doze(shd_comm *comm, double milliseconds) {
     nanosleep(&nap, NULL);
 }
 
-/* One turn beyond spinning and yielding. The rank was armed when its condition was last checked, so a signal since then ends
- * the doze at once; it is armed again before the condition is checked again. */
+/* One turn beyond spinning and yielding. The rank was armed when its condition was last checked, so a signal since then
+ * ends the doze at once; it is armed again before the condition is checked again. */
 static sherd_status sleep_turn(shd_comm *comm, const shd_patience *patience, const char *what, double now_ms) {
     SHD_TRY(watch(comm, patience, what, now_ms));
     double left_ms = patience->since_ms + comm->timeout_ms - now_ms;

@@ -4,7 +4,8 @@
 
 #include "runtime/comm/backend.h"
 
-/* A condition that was found not to hold: counter (kind, unit) below target somewhere, or exchange `target` not posted by all. */
+/* A condition that was found not to hold: counter (kind, unit) below target somewhere, or exchange `target` not posted
+ * by all. */
 enum { SHD_WAIT_EXCHANGE = -1, SHD_WAIT_NOTES = 8 };
 typedef struct shd_wait_note {
     int32_t kind, unit; /* kind SHD_WAIT_EXCHANGE: an exchange */

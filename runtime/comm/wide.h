@@ -1,5 +1,5 @@
-/* The loops over whole shards: a rank-ordered sum and a copy. Work is cut into chunks of fixed size, so that neither the threads nor
- * who runs what can change a result. */
+/* The loops over whole shards: a rank-ordered sum and a copy. Work is cut into chunks of fixed size, so that neither
+ * the threads nor who runs what can change a result. */
 #ifndef SHD_COMM_WIDE_H
 #define SHD_COMM_WIDE_H
 
@@ -8,13 +8,14 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* accumulator[i] = (first ? sources[0][i] : accumulator[i] + sources[0][i]) + sources[1][i] + …, left to right, each sum rounded to fp32.
- * Every source is read once. accumulator overlaps no source. pool may be NULL: the caller's thread alone. */
+/* accumulator[i] = (first ? sources[0][i] : accumulator[i] + sources[0][i]) + sources[1][i] + …, left to right, each
+ * sum rounded to fp32. Every source is read once. accumulator overlaps no source. pool may be NULL: the caller's thread
+ * alone. */
 void shd_wide_fold(shd_pool *pool, float *accumulator, const float *const *sources, int32_t source_count, int64_t count,
                    bool first);
 
-/* Copies sources[r] to full + r·bytes for every r, beginning after `own` so that ranks do not all read the same one first;
- * a source already in its place is left alone. */
+/* Copies sources[r] to full + r·bytes for every r, beginning after `own` so that ranks do not all read the same one
+ * first; a source already in its place is left alone. */
 void shd_wide_gather(shd_pool *pool, unsigned char *full, const unsigned char *const *sources, int32_t source_count,
                      int32_t own, int64_t bytes);
 

@@ -1,4 +1,5 @@
-/* What ranks say to each other while they meet, and how: single messages over sequenced-packet sockets, with descriptors. */
+/* What ranks say to each other while they meet, and how: single messages over sequenced-packet sockets, with
+ * descriptors. */
 #ifndef SHD_COMM_WIRE_H
 #define SHD_COMM_WIRE_H
 
@@ -10,7 +11,8 @@
 enum { SHD_WIRE_PROTOCOL = 1, SHD_WIRE_MAX_FDS = 2 + 2 * SHD_COMM_MAX_RANKS };
 #define SHD_WIRE_MAGIC UINT64_C(0x6472656873dd0001)
 
-/* From a rank to rank 0. With it, unless there is a cause: its life line, then its exported memory if exported_bytes > 0. */
+/* From a rank to rank 0. With it, unless there is a cause: its life line, then its exported memory if exported_bytes >
+ * 0. */
 typedef struct shd_hello {
     uint64_t magic;
     int32_t protocol, rank, world_size, unit_count;
@@ -19,7 +21,8 @@ typedef struct shd_hello {
     char cause[SHD_COMM_CAUSE_BYTES / 2]; /* why this rank cannot take part; "" when it can */
 } shd_hello;
 
-/* From rank 0. With OK: control, host if host_bytes > 0, every rank's life line, every rank's exported memory if exported_bytes > 0. */
+/* From rank 0. With OK: control, host if host_bytes > 0, every rank's life line, every rank's exported memory if
+ * exported_bytes > 0. */
 typedef struct shd_answer {
     uint64_t magic;
     int32_t protocol, status;
@@ -42,8 +45,8 @@ typedef enum shd_wire_result {
     SHD_WIRE_GARBAGE /* another size, or descriptors were lost */
 } shd_wire_result;
 
-/* Takes one message of exactly `bytes`, and its descriptors (at most SHD_WIRE_MAX_FDS, close-on-exec); they are the caller's on GOT only.
- * Never blocks. */
+/* Takes one message of exactly `bytes`, and its descriptors (at most SHD_WIRE_MAX_FDS, close-on-exec); they are the
+ * caller's on GOT only. Never blocks. */
 shd_wire_result shd_wire_receive(int socket, void *message, size_t bytes, int *fds, int32_t *fd_count);
 
 void shd_wire_close(int *fds, int32_t fd_count);

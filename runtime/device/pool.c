@@ -1,12 +1,12 @@
 /* The pool: one ticket from which every thread takes task numbers, and threads that sleep between runs.
  *
- * - `ticket` holds (run number, tasks left to take). A thread takes a task by lowering it with a compare-and-swap, so a thread that
- *   wakes late finds another run number, or nothing left, and takes nothing; nobody has to wait for it.
- * - `task`, `argument` and `count` are written while nothing is left to take, before the ticket of their run is published, and stay until
- *   all tasks of the run are done. A thread reads them between loading the ticket and the swap: if the swap succeeds, a task was left,
- *   so the run was not over and what it read was that run's.
- * - Waiting is a few pauses, then some sched_yield, then sleep: ranks share cores, and a spinning thread takes the core from the
- *   one it waits for. */
+ * - `ticket` holds (run number, tasks left to take). A thread takes a task by lowering it with a compare-and-swap, so a
+ *   thread that wakes late finds another run number, or nothing left, and takes nothing; nobody has to wait for it.
+ * - `task`, `argument` and `count` are written while nothing is left to take, before the ticket of their run is
+ *   published, and stay until all tasks of the run are done. A thread reads them between loading the ticket and the
+ *   swap: if the swap succeeds, a task was left, so the run was not over and what it read was that run's.
+ * - Waiting is a few pauses, then some sched_yield, then sleep: ranks share cores, and a spinning thread takes the core
+ *   from the one it waits for. */
 #include "runtime/device/pool.h"
 
 #include "runtime/base/memory.h"
@@ -110,8 +110,8 @@ static void *worker_main(void *argument) {
     }
 }
 
-/* Makes every thread notice the next run number. The order of `run` and `sleepers` here is the reverse of a sleeper's, so one sees
- * the other. */
+/* Makes every thread notice the next run number. The order of `run` and `sleepers` here is the reverse of a sleeper's,
+ * so one sees the other. */
 static void announce(shd_pool *pool, uint32_t run) {
     atomic_store(&pool->run, run);
     if (atomic_load(&pool->sleepers) == 0) return;

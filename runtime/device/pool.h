@@ -18,7 +18,8 @@ sherd_status shd_pool_create(int32_t thread_count, shd_pool **out);
 void shd_pool_destroy(shd_pool *pool);
 int32_t shd_pool_threads(const shd_pool *pool);
 
-/* Runs task(argument, i, worker) for i in [0, task_count) and returns when all are done. Not reentrant; one caller at a time. */
+/* Runs task(argument, i, worker) for i in [0, task_count) and returns when all are done. Not reentrant; one caller at a
+ * time. */
 void shd_pool_run(shd_pool *pool, shd_task_fn task, void *argument, int64_t task_count);
 
 #endif

@@ -1,7 +1,7 @@
 /* In-order lists of deferred work: the CPU's counterpart of a stream.
  *
- * An item runs on the session's thread, at a progress call, once it is first in its list and its `ready` says so; so a list never
- * blocks, and everything between submission and a wait is slack that hides the wait for other ranks. */
+ * An item runs on the session's thread, at a progress call, once it is first in its list and its `ready` says so; so a
+ * list never blocks, and everything between submission and a wait is slack that hides the wait for other ranks. */
 #ifndef SHD_DEVICE_QUEUE_H
 #define SHD_DEVICE_QUEUE_H
 
@@ -27,8 +27,9 @@ void shd_queue_destroy(shd_queue *queue);
 /* Appends; never runs anything. Fails: INTERNAL when full. */
 sherd_status shd_queue_submit(shd_queue *queue, const shd_work *work);
 
-/* Runs items from the front while they are ready; *ran (may be NULL) becomes true if one ran. An item leaves the list before it
- * runs, so it may submit or make progress itself. Fails: as the items do; those behind the failed one still wait. */
+/* Runs items from the front while they are ready; *ran (may be NULL) becomes true if one ran. An item leaves the list
+ * before it runs, so it may submit or make progress itself. Fails: as the items do; those behind the failed one still
+ * wait. */
 sherd_status shd_queue_progress(shd_queue *queue, bool *ran);
 
 /* Items that wait. */

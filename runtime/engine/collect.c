@@ -1,4 +1,5 @@
-/* The collectives' side of instructions: which spans GATHER, REDUCE and GATHER_GRADIENT move, and what COUNT and VERDICT carry. */
+/* The collectives' side of instructions: which spans GATHER, REDUCE and GATHER_GRADIENT move, and what COUNT and
+ * VERDICT carry. */
 #include "runtime/base/memory.h"
 #include "runtime/base/status.h"
 #include "runtime/engine/internal.h"

@@ -1,10 +1,10 @@
 /* The engine: one rank's memory and the executor of its step programs.
  *
- * It owns the arenas, knows where every tensor is at every moment, and runs instructions; it knows nothing of models, jobs or files.
- * COMPUTE instructions run at once, in order; GATHER and REDUCE instructions are submitted in order and run as soon as what they wait for
- * has happened, at the latest when a COMPUTE instruction waits for them. FORWARD and BACKWARD belong to the caller: the engine stops
- * before each, lends a view, and goes on when the caller says it is done.
- * Threads: an engine belongs to one thread. */
+ * It owns the arenas, knows where every tensor is at every moment, and runs instructions; it knows nothing of models,
+ * jobs or files. COMPUTE instructions run at once, in order; GATHER and REDUCE instructions are submitted in order and
+ * run as soon as what they wait for has happened, at the latest when a COMPUTE instruction waits for them. FORWARD and
+ * BACKWARD belong to the caller: the engine stops before each, lends a view, and goes on when the caller says it is
+ * done. Threads: an engine belongs to one thread. */
 #ifndef SHD_ENGINE_ENGINE_H
 #define SHD_ENGINE_ENGINE_H
 
@@ -33,11 +33,13 @@ sherd_status shd_engine_create(const shd_engine_config *config, shd_engine **out
 /* Accepts NULL. */
 void shd_engine_destroy(shd_engine *engine);
 
-/* Starts a run of program `kind`; none may be running. `step`: completed updates (TRAIN). `target_count`: this rank's counted targets. */
+/* Starts a run of program `kind`; none may be running. `step`: completed updates (TRAIN). `target_count`: this rank's
+ * counted targets. */
 void shd_engine_begin(shd_engine *engine, shd_program_kind kind, int64_t step, int64_t target_count);
 
-/* Runs until a FORWARD or BACKWARD is due (*due is it; asking again gives the same) or the program is done (*due is NULL).
- * Fails: COMM and worse; NUMERIC when the verdict finds a number that is not finite. After a failure only destroy is allowed. */
+/* Runs until a FORWARD or BACKWARD is due (*due is it; asking again gives the same) or the program is done (*due is
+ * NULL). Fails: COMM and worse; NUMERIC when the verdict finds a number that is not finite. After a failure only
+ * destroy is allowed. */
 sherd_status shd_engine_advance(shd_engine *engine, const shd_instruction **due);
 
 /* The FORWARD or BACKWARD that comes next in the running program, without running anything; NULL when none is left. */
@@ -65,10 +67,10 @@ typedef struct shd_slice {
     float *values;        /* [count] */
 } shd_slice;
 
-/* Visits the stored parts of every tensor's parameters (state_index -1) or optimizer state, tensor by tensor: with `shard_of` ≥ 0 the part that
- * lies in that rank's shards (the union over ranks is every element once; this rank's own, or at stage 0 any rank's), with -1 all that this
- * rank holds as its own to set (its shards; at stage 0 everything). Tensors without elements there are not visited. Stops at the
- * first failure of `visit`. */
+/* Visits the stored parts of every tensor's parameters (state_index -1) or optimizer state, tensor by tensor: with
+ * `shard_of` ≥ 0 the part that lies in that rank's shards (the union over ranks is every element once; this rank's own,
+ * or at stage 0 any rank's), with -1 all that this rank holds as its own to set (its shards; at stage 0 everything).
+ * Tensors without elements there are not visited. Stops at the first failure of `visit`. */
 sherd_status shd_engine_visit(shd_engine *engine, int32_t state_index, int32_t shard_of,
                               sherd_status (*visit)(void *user, const shd_slice *slice), void *user);
 

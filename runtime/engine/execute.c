@@ -1,6 +1,7 @@
 /* The executor: a switch over instructions, and the rules of when one may run.
  *
- * A rank that blocks keeps progressing its own queues, so that what its peers wait for is never held up by its own waiting. */
+ * A rank that blocks keeps progressing its own queues, so that what its peers wait for is never held up by its own
+ * waiting. */
 #include "runtime/base/clock.h"
 #include "runtime/base/status.h"
 #include "runtime/engine/internal.h"
@@ -9,12 +10,13 @@
 #include <string.h>
 
 static const shd_collective collective_of[SHD_OPS] = {
-    [SHD_OP_GATHER] = SHD_COLLECTIVE_GATHER,    [SHD_OP_GATHER_GRADIENT] = SHD_COLLECTIVE_GATHER_GRADIENT,
-    [SHD_OP_REDUCE] = SHD_COLLECTIVE_REDUCE,    [SHD_OP_COUNT] = SHD_COLLECTIVE_EXCHANGE,
-    [SHD_OP_VERDICT] = SHD_COLLECTIVE_EXCHANGE,
+    [SHD_OP_GATHER] = SHD_COLLECTIVE_GATHER,
+    [SHD_OP_GATHER_GRADIENT] = SHD_COLLECTIVE_GATHER_GRADIENT,
+    [SHD_OP_REDUCE] = SHD_COLLECTIVE_REDUCE,
+    [SHD_OP_COUNT] = SHD_COLLECTIVE_EXCHANGE,
 };
 
-/* --- an instruction's life: announced, ready, executed, finished --------------------------------------------------------------- */
+/* --- an instruction's life: announced, ready, executed, finished -------------------------------------------------- */
 
 static sherd_status announce(shd_engine *engine, const shd_instruction *instruction) {
     switch (instruction->op) {
@@ -22,7 +24,6 @@ static sherd_status announce(shd_engine *engine, const shd_instruction *instruct
     case SHD_OP_GATHER_GRADIENT:
     case SHD_OP_REDUCE:
     case SHD_OP_COUNT:
-    case SHD_OP_VERDICT:
         return shd_comm_announce(engine->config.comm, collective_of[instruction->op], instruction->unit_index,
                                  instruction->bytes);
     default: return SHERD_OK;
@@ -79,7 +80,7 @@ static sherd_status run(shd_engine *engine, const shd_instruction *instruction) 
     return SHERD_OK;
 }
 
-/* --- queues ------------------------------------------------------------------------------------------------------------------------ */
+/* --- queues ------------------------------------------------------------------------------------------------------- */
 
 static bool item_is_ready(void *context, int32_t item) {
     const shd_engine *engine = context;
@@ -160,7 +161,7 @@ static sherd_status finish(shd_engine *engine) {
     return SHERD_OK;
 }
 
-/* --- the run of a program ------------------------------------------------------------------------------------------------------------ */
+/* --- the run of a program ----------------------------------------------------------------------------------------- */
 
 void shd_engine_begin(shd_engine *engine, shd_program_kind kind, int64_t step, int64_t target_count) {
     engine->program = engine->config.programs[kind];

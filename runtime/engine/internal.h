@@ -51,7 +51,7 @@ struct shd_engine {
     int64_t *counts;       /* [world_size] */
 };
 
-/* --- memory.c: where things are ---------------------------------------------------------------------------------------------- */
+/* --- address.c: where things are ---------------------------------------------------------------------------------- */
 
 sherd_status shd_engine_map(shd_engine *engine);
 void shd_engine_unmap(shd_engine *engine);
@@ -65,12 +65,13 @@ float *shd_engine_shard(const shd_engine *engine, int32_t group_index);
 float *shd_engine_accumulator(const shd_engine *engine, int32_t group_index);
 /* Its micro-batch gradient in full; trainable groups only. */
 float *shd_engine_gradient(const shd_engine *engine, int32_t group_index);
-/* Writes zero into the gaps between and behind the tensors of a unit's micro-batch gradient, so that norms never see stale bytes. */
+/* Writes zero into the gaps between and behind the tensors of a unit's micro-batch gradient, so that norms never see
+ * stale bytes. */
 void shd_engine_clear_gaps(const shd_engine *engine, int32_t unit_index);
 /* Fills the tables that views lend: what `instruction`'s unit and the units it shares may read and, backward, write. */
 void shd_engine_lend(shd_engine *engine, const shd_instruction *instruction);
 
-/* --- collect.c: the collectives' side of instructions -------------------------------------------------------------------------- */
+/* --- collect.c: the collectives' side of instructions ------------------------------------------------------------- */
 
 sherd_status shd_engine_gather(shd_engine *engine, const shd_instruction *instruction);
 sherd_status shd_engine_gather_gradient(shd_engine *engine, const shd_instruction *instruction);
@@ -78,7 +79,7 @@ sherd_status shd_engine_reduce(shd_engine *engine, const shd_instruction *instru
 sherd_status shd_engine_count(shd_engine *engine);
 sherd_status shd_engine_verdict(shd_engine *engine);
 
-/* --- update.c -------------------------------------------------------------------------------------------------------------------- */
+/* --- update.c ----------------------------------------------------------------------------------------------------- */
 
 void shd_engine_norm(shd_engine *engine, const shd_instruction *instruction);
 void shd_engine_update(shd_engine *engine, const shd_instruction *instruction);

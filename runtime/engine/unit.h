@@ -1,9 +1,9 @@
 /* The states of a unit on one rank, and what occupies memory in each.
  *
- *   state      parameters on this rank                                  reached by
- *   SHARDED    the own shard; what else there is may be stale           the start, RELEASE (stage 3), UPDATE (stages 1, 2)
- *   GATHERING  the own shard, and a full buffer that is being filled    GATHER
- *   GATHERED   the full buffer, readable                                WAIT
+ *   state      parameters on this rank                            reached by
+ *   SHARDED    the own shard; what else there is may be stale     the start, RELEASE (stage 3), UPDATE (stages 1, 2)
+ *   GATHERING  the own shard, and a full buffer being filled      GATHER
+ *   GATHERED   the full buffer, readable                          WAIT
  *
  * At stage 0, and with one rank, a unit is GATHERED from the prologue on and never leaves that state. */
 #ifndef SHD_ENGINE_UNIT_H
@@ -18,8 +18,7 @@ typedef enum shd_unit_state { SHD_UNIT_SHARDED, SHD_UNIT_GATHERING, SHD_UNIT_GAT
 /* One unit of a running engine. */
 typedef struct shd_unit {
     shd_unit_state state;
-    int32_t
-        gathered_buffer; /* stage 3, copy: the gather slot it is in; -1 while SHARDED, and where groups have buffers of their own */
+    int32_t gathered_buffer; /* the gather slot it is in; -1 while SHARDED, and where groups are kept in full */
     int32_t gradient_buffer; /* its gradient slot; -1: nothing to train */
 } shd_unit;
 

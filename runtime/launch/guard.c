@@ -11,8 +11,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* Runs in the guard, a fork of a process that may have threads: only async-signal-safe calls. A message is a number: a group
- * to guard, or, negative, one to forget. */
+/* Runs in the guard, a fork of a process that may have threads: only async-signal-safe calls. A message is a number: a
+ * group to guard, or, negative, one to forget. */
 static void keep_watch(int messages) {
     pid_t leaders[SHD_LAUNCH_MAX_RANKS];
     int count = 0;

@@ -37,8 +37,8 @@ typedef struct launch_job {
     struct sigaction old_child_action;
 } launch_job;
 
-/* SIGCHLD and what is passed on wait in the queue until sigtimedwait takes them. Signals the process was started to ignore
- * (nohup) stay ignored. */
+/* SIGCHLD and what is passed on wait in the queue until sigtimedwait takes them. Signals the process was started to
+ * ignore (nohup) stay ignored. */
 static void watch_signals(launch_job *job) {
     sigemptyset(&job->watched);
     sigaddset(&job->watched, SIGCHLD);

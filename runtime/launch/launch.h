@@ -1,7 +1,8 @@
 /* Starts the ranks of a job on this host, watches them, and ends them all when one fails.
  *
- * Each rank is a process in a group of its own, with torchrun's variables in its environment. Nothing of the job survives
- * the launcher: the kernel kills the ranks when it dies, and a guard process kills what the ranks have started. */
+ * Each rank is a process in a group of its own, with torchrun's variables in its environment. Nothing of the job
+ * survives the launcher: the kernel kills the ranks when it dies, and a guard process kills what the ranks have
+ * started. */
 #ifndef SHD_LAUNCH_LAUNCH_H
 #define SHD_LAUNCH_LAUNCH_H
 
@@ -39,13 +40,14 @@ typedef struct shd_launch_report {
 
 /* Runs the job to its end. Returns when every rank, and all they have started in their process groups, is gone.
  *
- * Meanwhile TERM, INT, HUP, QUIT, USR1 and USR2 sent to this process are passed on to the ranks; the second of the first four
- * kills them. Standard input goes to rank 0 alone, and not from a terminal. The process becomes a "child subreaper" for the time.
- * Variables: RANK, LOCAL_RANK, WORLD_SIZE, LOCAL_WORLD_SIZE, GROUP_RANK, ROLE_RANK, ROLE_WORLD_SIZE, MASTER_ADDR, MASTER_PORT,
- * TORCHELASTIC_RUN_ID, TORCHELASTIC_RESTART_COUNT, TORCHELASTIC_MAX_RESTARTS, and OMP_NUM_THREADS=1 where it is not set and there are several ranks.
- * Fails: ARGUMENT, UNSUPPORTED (the program cannot be executed: exit_code is 127 or 126 as in a shell), IO (no process could be started);
- * *report is set in every case. A failing rank is not a failure of this call.
- * Threads: one launch a process at a time, from a thread that lives until it returns. */
+ * Meanwhile TERM, INT, HUP, QUIT, USR1 and USR2 sent to this process are passed on to the ranks; the second of the
+ * first four kills them. Standard input goes to rank 0 alone, and not from a terminal. The process becomes a "child
+ * subreaper" for the time. Variables: RANK, LOCAL_RANK, WORLD_SIZE, LOCAL_WORLD_SIZE, GROUP_RANK, ROLE_RANK,
+ * ROLE_WORLD_SIZE, MASTER_ADDR, MASTER_PORT, TORCHELASTIC_RUN_ID, TORCHELASTIC_RESTART_COUNT,
+ * TORCHELASTIC_MAX_RESTARTS, and OMP_NUM_THREADS=1 where it is not set and there are several ranks. Fails: ARGUMENT,
+ * UNSUPPORTED (the program cannot be executed: exit_code is 127 or 126 as in a shell), IO (no process could be
+ * started); *report is set in every case. A failing rank is not a failure of this call. Threads: one launch a process
+ * at a time, from a thread that lives until it returns. */
 sherd_status shd_launch_run(const shd_launch *launch, shd_launch_report *report);
 
 #endif

@@ -8,7 +8,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* The kernel lists adopted children under the process's first thread. Where it lists none (no CONFIG_PROC_CHILDREN) there is nothing to end. */
+/* The kernel lists adopted children under the process's first thread. Where it lists none (no CONFIG_PROC_CHILDREN)
+ * there is nothing to end. */
 static int list_children(pid_t *children, int max) {
     char path[64];
     snprintf(path, sizeof path, "/proc/self/task/%d/children", (int)getpid());

@@ -131,7 +131,8 @@ void shd_spawn_fini(shd_spawn *spawn) {
     *spawn = (shd_spawn){0};
 }
 
-/* In the child, between fork and exec: only async-signal-safe calls. Ends in the program, or returns what went wrong. */
+/* In the child, between fork and exec: only async-signal-safe calls. Ends in the program, or returns what went
+ * wrong. */
 static int become_rank(const shd_spawn *spawn, int32_t rank) {
     setpgid(0, 0);
     prctl(PR_SET_PDEATHSIG, SIGKILL);

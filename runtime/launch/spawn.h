@@ -24,7 +24,8 @@ sherd_status shd_spawn_init(shd_spawn *spawn, const char *program, char *const *
 void shd_spawn_fini(shd_spawn *spawn);
 
 /* Starts rank `rank`: when it returns, the program runs, leads its own process group, and dies with the calling thread.
- * Fails: IO (no process), UNSUPPORTED (the program cannot be executed; *exit_code is 127 when it was not found, else 126). */
+ * Fails: IO (no process), UNSUPPORTED (the program cannot be executed; *exit_code is 127 when it was not found, else
+ * 126). */
 sherd_status shd_spawn_rank(shd_spawn *spawn, int32_t rank, pid_t *pid, int *exit_code);
 
 #endif

@@ -1,5 +1,5 @@
-/* What a session is told of a model: its tensors and units, and how much memory each needs for what; units.h says what lies
- * there. */
+/* What a session is told of a model: its tensors and units, and how much memory each needs for what; units.h says what
+ * lies there. */
 #include "runtime/base/arith.h"
 #include "runtime/base/memory.h"
 #include "runtime/base/status.h"

@@ -119,3 +119,11 @@ sherd_status shd_model_backward(void *user, const sherd_view *view) {
         shd_block_backward(&pass);
     return SHERD_OK;
 }
+
+shd_model_work shd_model_work_get(void) {
+    shd_matmul_stats stats;
+    shd_matmul_stats_get(&stats);
+    return (shd_model_work){.ms = stats.ms, .flop = stats.flop};
+}
+
+void shd_model_work_reset(void) { shd_matmul_stats_reset(); }

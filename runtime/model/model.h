@@ -51,6 +51,14 @@ void shd_model_bind(shd_model *model, shd_pool *pool, const shd_batch *batch);
 sherd_status shd_model_forward(void *model, const sherd_view *view);
 sherd_status shd_model_backward(void *model, const sherd_view *view);
 
+/* What this process has done in matrix products since the last reset: wall time on the caller's side, floating-point
+ * operations. */
+typedef struct shd_model_work {
+    double ms, flop;
+} shd_model_work;
+shd_model_work shd_model_work_get(void);
+void shd_model_work_reset(void);
+
 /* Makes the head, in evaluation, write logits of row `row` of the micro-batch to `logits` [vocab_size] instead of
  * computing losses; NULL: losses again. */
 void shd_model_want_logits(shd_model *model, int64_t row, float *logits);

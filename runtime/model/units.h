@@ -60,7 +60,8 @@ struct shd_model {
     float *wanted_logits; /* NULL: losses are wanted */
 };
 
-/* What shd_model_create does, in this order. config.c and describe.c; each of the last three fills its part of `model`. */
+/* What shd_model_create does, in this order. config.c and describe.c; each of the last three fills its part of
+ * `model`. */
 sherd_status shd_config_check(const shd_model_config *config);
 sherd_status shd_model_list_tensors(shd_model *model);
 sherd_status shd_model_freeze(shd_model *model, const char *const *patterns, int32_t pattern_count);

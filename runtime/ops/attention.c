@@ -1,9 +1,11 @@
-/* Causal attention in blocks of query rows: a block's scores against all keys up to its last row, in one thread's scratch memory.
+/* Causal attention in blocks of query rows: a block's scores against all keys up to its last row, in one thread's
+ * scratch memory.
  *
- * Forward: one task a (sequence, head, block). Backward: one task a (sequence, key-value head), which walks the query heads of its group in
- * order and each head's blocks from the last to the first. The last block meets every key, so the first product writes all of dk and
- * dv and all others add to them: no clearing, no atomics, one order. Probabilities are computed again from log_sum.
- * FlashAttention-2 (Dao 2023) gives the formulas: D = rowsum(dout∘out), dS = P∘(dP − D)·scale. */
+ * Forward: one task a (sequence, head, block). Backward: one task a (sequence, key-value head), which walks the query
+ * heads of its group in order and each head's blocks from the last to the first. The last block meets every key, so the
+ * first product writes all of dk and dv and all others add to them: no clearing, no atomics, one order. Probabilities
+ * are computed again from log_sum. FlashAttention-2 (Dao 2023) gives the formulas: D = rowsum(dout∘out), dS = P∘(dP −
+ * D)·scale. */
 #include "runtime/ops/ops.h"
 
 #include "runtime/ops/cut.h"

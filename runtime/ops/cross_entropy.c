@@ -17,7 +17,8 @@ typedef struct cross_entropy {
     double *loss;
 } cross_entropy;
 
-/* Σ exp(x - shift) with nothing kept; the pieces are whole blocks of exp_sum, so the sum has the bits it would have in one call. */
+/* Σ exp(x - shift) with nothing kept; the pieces are whole blocks of exp_sum, so the sum has the bits it would have in
+ * one call. */
 static double exp_sum_only(const shd_kernels *kernels, int64_t count, const float *x, float shift) {
     float dropped[256];
     double sum = 0;

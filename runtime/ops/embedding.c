@@ -1,5 +1,5 @@
-/* Embedding: rows of a table by token, and the gradient's scatter, in which a token's rows must be added in order: so a task owns
- * a slab of columns and walks all rows. */
+/* Embedding: rows of a table by token, and the gradient's scatter, in which a token's rows must be added in order: so a
+ * task owns a slab of columns and walks all rows. */
 #include "runtime/ops/ops.h"
 
 #include "runtime/ops/cut.h"

@@ -1,5 +1,5 @@
-/* LayerNorm and RMSNorm. Rows are independent; the gradients of weight and bias are sums over all rows in order, one slab of
- * columns a task. */
+/* LayerNorm and RMSNorm. Rows are independent; the gradients of weight and bias are sums over all rows in order, one
+ * slab of columns a task. */
 #include "runtime/ops/ops.h"
 
 #include "runtime/ops/cut.h"

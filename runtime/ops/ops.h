@@ -1,9 +1,9 @@
 /* The mathematics of models, fp32 on the CPU. Row-major matrices; "rows" are tokens (sequences × context).
  *
- * Results depend on shapes and values alone: work is cut into tiles at borders fixed by the shape, each computed by one thread in one order,
- * whatever the number of threads. reference.h has the same operations in plain C. No function allocates: where work memory is
- * needed, a *_scratch_bytes function tells how much and the caller lends it, 64-byte aligned.
- * Aliasing: outputs must not overlap inputs unless a function says "in place". */
+ * Results depend on shapes and values alone: work is cut into tiles at borders fixed by the shape, each computed by one
+ * thread in one order, whatever the number of threads. reference.h has the same operations in plain C. No function
+ * allocates: where work memory is needed, a *_scratch_bytes function tells how much and the caller lends it, 64-byte
+ * aligned. Aliasing: outputs must not overlap inputs unless a function says "in place". */
 #ifndef SHD_OPS_OPS_H
 #define SHD_OPS_OPS_H
 
@@ -12,7 +12,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* To be called once in each process before the first product: one OpenBLAS thread per caller. Logs the kernel set it picked. */
+/* To be called once in each process before the first product: one OpenBLAS thread per caller. Logs the kernel set it
+ * picked. */
 void shd_ops_init(void);
 
 /* c[m,n] = (accumulate ? c : 0) + op(a)·op(b) + bias + residual. */
@@ -28,7 +29,8 @@ typedef struct shd_matmul {
     const float *residual; /* [m,n] with leading dimension ldc, or NULL; may be c */
 } shd_matmul;
 void shd_op_matmul(shd_pool *pool, const shd_matmul *product);
-/* Time spent in products and their floating-point operations (2·m·n·k each), since the last reset, all pools of this process. */
+/* Time spent in products and their floating-point operations (2·m·n·k each), since the last reset, all pools of this
+ * process. */
 typedef struct shd_matmul_stats {
     double ms;
     double flop;
@@ -45,7 +47,8 @@ void shd_op_add(shd_pool *pool, int64_t count, const float *x, const float *z, f
 /* LayerNorm over the last dimension, eps 1e-5 as given: y = (x - mean)·rstd·weight + bias. mean, rstd: [rows]. */
 void shd_op_layernorm(shd_pool *pool, int64_t rows, int64_t columns, float eps, const float *x, const float *weight,
                       const float *bias, float *y, float *mean, float *rstd);
-/* dx = (residual ? residual : 0) + the gradient through the norm; residual may be dx. dweight, dbias: written, either may be NULL. */
+/* dx = (residual ? residual : 0) + the gradient through the norm; residual may be dx. dweight, dbias: written, either
+ * may be NULL. */
 void shd_op_layernorm_backward(shd_pool *pool, int64_t rows, int64_t columns, const float *x, const float *weight,
                                const float *mean, const float *rstd, const float *dy, const float *residual, float *dx,
                                float *dweight, float *dbias);
@@ -67,9 +70,10 @@ void shd_op_swiglu(shd_pool *pool, int64_t count, const float *gate, const float
 void shd_op_swiglu_backward(shd_pool *pool, int64_t count, const float *gate, const float *up, const float *dy,
                             float *dgate, float *dup);
 
-/* Rotary positions, in place, on x: `rows` rows of `heads` heads of `head_size`, row stride `stride`; row i has position i mod `context`. Pairs are
- * (j, j + head_size/2), angle position · theta^(-2j/head_size), in double. `inverse` turns back (the gradient).
- * `table`: shd_op_rope_table filled it; [context, head_size] floats: cos then sin per position. */
+/* Rotary positions, in place, on x: `rows` rows of `heads` heads of `head_size`, row stride `stride`; row i has
+ * position i mod `context`. Pairs are (j, j + head_size/2), angle position · theta^(-2j/head_size), in double.
+ * `inverse` turns back (the gradient). `table`: shd_op_rope_table filled it; [context, head_size] floats: cos then sin
+ * per position. */
 void shd_op_rope_table(int64_t context, int64_t head_size, double theta, float *table);
 void shd_op_rope(shd_pool *pool, int64_t rows, int64_t context, int64_t heads, int64_t head_size, int64_t stride,
                  const float *table, bool inverse, float *x);
@@ -77,14 +81,14 @@ void shd_op_rope(shd_pool *pool, int64_t rows, int64_t context, int64_t heads, i
 /* y[i] = token[ids[i]] + (position ? position[i mod context] : 0). ids < vocabulary are the caller's promise. */
 void shd_op_embedding(shd_pool *pool, int64_t rows, int64_t context, int64_t columns, const int32_t *ids,
                       const float *token, const float *position, float *y);
-/* dtoken: zeroed first unless `accumulate`, then dtoken[ids[i]] += dy[i] for rows in order; dposition[t]: written, sum over sequences in order. Either may be
- * NULL. */
+/* dtoken: zeroed first unless `accumulate`, then dtoken[ids[i]] += dy[i] for rows in order; dposition[t]: written, sum
+ * over sequences in order. Either may be NULL. */
 void shd_op_embedding_backward(shd_pool *pool, int64_t rows, int64_t context, int64_t columns, int64_t vocabulary,
                                const int32_t *ids, const float *dy, bool accumulate, float *dtoken, float *dposition);
 
-/* Causal attention of `sequences` sequences of `context` tokens. Query head h uses key-value head h / (heads / kv_heads).
- * q[i] = q + i·q_stride + h·head_size, likewise k, v (kv_stride) and out (out_stride). log_sum: [sequences, heads, context], kept for backward.
- * Never stores more of the score matrix than a block of query rows per thread. */
+/* Causal attention of `sequences` sequences of `context` tokens. Query head h uses key-value head h / (heads /
+ * kv_heads). q[i] = q + i·q_stride + h·head_size, likewise k, v (kv_stride) and out (out_stride). log_sum: [sequences,
+ * heads, context], kept for backward. Never stores more of the score matrix than a block of query rows per thread. */
 typedef struct shd_attention {
     int64_t sequences, context, heads, kv_heads, head_size;
     const float *q, *k, *v;
@@ -101,9 +105,9 @@ int64_t shd_op_attention_backward_scratch_bytes(int64_t context, int64_t head_si
 void shd_op_attention_backward(shd_pool *pool, const shd_attention *forward, const float *dout, float *dq, float *dk,
                                float *dv);
 
-/* Cross-entropy of `rows` rows of logits [rows, vocabulary]: loss[i] = log Σ exp(logits[i]) - logits[i, targets[i]]; rows whose target is
- * negative count for nothing: loss 0. With `gradient` the logits become their own gradient, (softmax - onehot) · scale, zero in rows that do
- * not count. */
+/* Cross-entropy of `rows` rows of logits [rows, vocabulary]: loss[i] = log Σ exp(logits[i]) - logits[i, targets[i]];
+ * rows whose target is negative count for nothing: loss 0. With `gradient` the logits become their own gradient,
+ * (softmax - onehot) · scale, zero in rows that do not count. */
 void shd_op_cross_entropy(shd_pool *pool, int64_t rows, int64_t vocabulary, float *logits, const int32_t *targets,
                           float scale, bool gradient, double *loss);
 

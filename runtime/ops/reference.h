@@ -1,8 +1,8 @@
-/* Every operation of ops.h in plain C, once in float (shd_reference_*_f32) and once in double (_f64): the definition of the formulas and the
- * oracle of the tests. One thread, loops in the order one would write them, libm for exp and tanh.
+/* Every operation of ops.h in plain C, once in float (shd_reference_*_f32) and once in double (_f64): the definition of
+ * the formulas and the oracle of the tests. One thread, loops in the order one would write them, libm for exp and tanh.
  *
- * Shapes, strides and aliasing are those of ops.h; ids, targets and flags too. `real` below is float or double; the double forms take every
- * real-valued operand in double. Losses are double in both. */
+ * Shapes, strides and aliasing are those of ops.h; ids, targets and flags too. `real` below is float or double; the
+ * double forms take every real-valued operand in double. Losses are double in both. */
 #ifndef SHD_OPS_REFERENCE_H
 #define SHD_OPS_REFERENCE_H
 

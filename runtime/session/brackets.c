@@ -4,7 +4,7 @@
 
 #include <stdio.h>
 
-/* --- the one way through a program ------------------------------------------------------------------------------------------------------------ */
+/* --- the one way through a program -------------------------------------------------------------------------------- */
 
 static sherd_status advance(sherd_session *session, const shd_instruction **due) {
     sherd_status status = shd_engine_advance(session->engine, due);
@@ -96,7 +96,7 @@ static sherd_status close_program(sherd_session *session, const char *call) {
     return SHERD_OK;
 }
 
-/* --- steps ---------------------------------------------------------------------------------------------------------------------------------------- */
+/* --- steps -------------------------------------------------------------------------------------------------------- */
 
 sherd_status sherd_step_begin(sherd_session *session, int64_t target_count) {
     SHD_TRY(shd_session_expect(session, SHD_PHASE_BOUNDARY, "sherd_step_begin"));
@@ -140,7 +140,7 @@ sherd_status sherd_run_step(sherd_session *session, int64_t target_count, const 
     return sherd_step(session, result);
 }
 
-/* --- evaluations ------------------------------------------------------------------------------------------------------------------------------------ */
+/* --- evaluations -------------------------------------------------------------------------------------------------- */
 
 sherd_status sherd_evaluate_begin(sherd_session *session) {
     SHD_TRY(shd_session_expect(session, SHD_PHASE_BOUNDARY, "sherd_evaluate_begin"));

@@ -31,7 +31,8 @@ struct sherd_session {
 /* Fails with STATE, naming the call and where the session is, unless it is in `phase`. */
 sherd_status shd_session_expect(const sherd_session *session, shd_phase phase, const char *call);
 
-/* Ends the session after a failure inside a collective phase: peers are told, and only destroy is allowed. Returns `status`. */
+/* Ends the session after a failure inside a collective phase: peers are told, and only destroy is allowed. Returns
+ * `status`. */
 sherd_status shd_session_die(sherd_session *session, sherd_status status);
 
 /* The same when every rank knows the failure already, and fails alike. Returns `status`. */

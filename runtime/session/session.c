@@ -8,7 +8,7 @@
 
 #include <string.h>
 
-/* --- planning: every rank plans for all ranks, so that the verifier sees the whole host -------------------------------------------------- */
+/* --- planning: every rank plans for all ranks, so that the verifier sees the whole host --------------------------- */
 
 typedef struct host_programs {
     int32_t rank_count;
@@ -83,7 +83,7 @@ static uint64_t fingerprint(const sherd_session *session) {
     return hash;
 }
 
-/* --- life ------------------------------------------------------------------------------------------------------------------------------------- */
+/* --- life --------------------------------------------------------------------------------------------------------- */
 
 static sherd_status meet(sherd_session *session) {
     const sherd_options *options = &session->options;
@@ -176,7 +176,7 @@ void sherd_session_traffic(const sherd_session *session, sherd_traffic *out) {
     }
 }
 
-/* --- failing together ------------------------------------------------------------------------------------------------------------------------- */
+/* --- failing together --------------------------------------------------------------------------------------------- */
 
 static const char *phase_text(shd_phase phase) {
     switch (phase) {
@@ -221,8 +221,7 @@ sherd_status shd_session_agree(sherd_session *session, sherd_status mine) {
     ballot *own = &all[ranks];
     own->status = mine;
     strncpy(own->cause, sherd_last_error(), sizeof own->cause - 1);
-    sherd_status status = shd_comm_announce(session->comm, SHD_COLLECTIVE_EXCHANGE, -1, 0);
-    if (status == SHERD_OK) status = shd_comm_exchange(session->comm, own, sizeof *own, all);
+    sherd_status status = shd_comm_exchange(session->comm, own, sizeof *own, all);
     for (int32_t r = 0; r < ranks && status == SHERD_OK; r++) {
         if (all[r].status == SHERD_OK) continue;
         status = r == session->options.rank ? shd_fail(all[r].status, "%s", all[r].cause)
@@ -232,7 +231,7 @@ sherd_status shd_session_agree(sherd_session *session, sherd_status mine) {
     return status;
 }
 
-/* --- parameters -------------------------------------------------------------------------------------------------------------------------------- */
+/* --- parameters --------------------------------------------------------------------------------------------------- */
 
 sherd_status shd_session_begin_life(sherd_session *session) {
     shd_engine_begin(session->engine, SHD_PROGRAM_PROLOGUE, session->step_count, 0);

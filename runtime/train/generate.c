@@ -92,8 +92,8 @@ static void close_generator(text_generator *generator) {
     shd_free(generator->logits);
 }
 
-/* The logits after the last token: one evaluation over the last tokens that fit the context, what follows them does not matter
- * since attention looks back only. */
+/* The logits after the last token: one evaluation over the last tokens that fit the context, what follows them does not
+ * matter since attention looks back only. */
 static sherd_status predict(text_generator *generator) {
     int64_t context = generator->config.context, count = generator->token_count;
     int64_t used = count < context ? count : context;

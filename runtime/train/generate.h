@@ -19,7 +19,8 @@ typedef struct shd_generate {
 /* Takes each byte as it comes. */
 typedef void (*shd_generate_sink)(void *user, unsigned char byte);
 
-/* Loads the checkpoint and generates. Fails: DATA (no checkpoint, damage, a model whose tokens are no bytes), CONFIG, IO, MEMORY. */
+/* Loads the checkpoint and generates. Fails: DATA (no checkpoint, damage, a model whose tokens are no bytes), CONFIG,
+ * IO, MEMORY. */
 sherd_status shd_generate_run(const shd_generate *request, shd_generate_sink sink, void *user);
 
 #endif

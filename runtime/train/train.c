@@ -7,7 +7,6 @@
 #include "runtime/base/log.h"
 #include "runtime/base/memory.h"
 #include "runtime/base/status.h"
-#include "runtime/ops/ops.h"
 #include "runtime/session/setup.h"
 #include "runtime/train/evaluate.h"
 #include "runtime/train/feed.h"
@@ -240,8 +239,7 @@ static void log_start(const job_run *run) {
 static void log_time(const job_run *run) {
     const shd_metrics_row *total = &run->total;
     double all_ms = shd_metrics_step_ms(total);
-    shd_matmul_stats products;
-    shd_matmul_stats_get(&products);
+    shd_model_work products = shd_model_work_get();
     if (all_ms <= 0 || products.ms <= 0) return;
     shd_log(SHERD_LOG_INFO,
             "rank 0 spent %.1f s in steps: %.1f%% computing (%.1f%% in products, at %.1f GFLOP/s), %.2f%% waiting for "
@@ -266,7 +264,7 @@ static sherd_status train(job_run *run) {
     SHD_TRY(start(run));
     if (is_first_rank(run)) log_start(run);
     if (run->hooks->started) run->hooks->started(run->hooks->user, run->summary.step);
-    shd_matmul_stats_reset();
+    shd_model_work_reset();
     SHD_TRY(run_steps(run));
     if (is_first_rank(run)) log_time(run);
     return SHERD_OK;

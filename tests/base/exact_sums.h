@@ -1,5 +1,5 @@
-/* Sums of eight doubles, each rounded once from the exact rational sum (Python's fractions.Fraction, whose conversion to
- * float rounds to nearest, ties to even). Random exponents over several ranges, cancellation, overflow, ties. */
+/* Sums of eight doubles, each rounded once from the exact rational sum (Python's fractions.Fraction, whose conversion
+ * to float rounds to nearest, ties to even). Random exponents over several ranges, cancellation, overflow, ties. */
 static const struct {
     double values[8], sum;
 } exact_sums[] = {

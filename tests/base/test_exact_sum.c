@@ -28,7 +28,8 @@ static void fill(uint64_t key, int spread, double *values, int count) {
     }
 }
 
-/* Shewchuk's sum by error-free transformations: non-overlapping partial sums, rounded once. Independent of the accumulator. */
+/* Shewchuk's sum by error-free transformations: non-overlapping partial sums, rounded once. Independent of the
+ * accumulator. */
 static double shewchuk_sum(const double *values, int count) {
     static double partials[256];
     int used = 0;

@@ -1,8 +1,8 @@
 /* Time of the collectives over shared memory, beside plain copies of the same bytes by the same ranks in the same run.
  *
- * S is the full buffer. reduce-scatter: every rank folds its S/N from all N; all-gather: every rank copies all N shards into private memory;
- * copy: every rank copies S bytes of its own; barrier: one counter raised and awaited, which is also part of each of the
- * others. Medians over repetitions on rank 0, in microseconds. */
+ * S is the full buffer. reduce-scatter: every rank folds its S/N from all N; all-gather: every rank copies all N shards
+ * into private memory; copy: every rank copies S bytes of its own; barrier: one counter raised and awaited, which is
+ * also part of each of the others. Medians over repetitions on rank 0, in microseconds. */
 #include "runtime/base/clock.h"
 #include "tests/comm/ranks.h"
 

@@ -6,7 +6,8 @@
 
 enum { RANKS_MAX = SHD_COMM_MAX_RANKS, RANKS_TEXT = 512 };
 
-/* What one rank does; 0 is success, anything else is the test's own code (below 100). `argument` is shared by threads, copied by fork. */
+/* What one rank does; 0 is success, anything else is the test's own code (below 100). `argument` is shared by threads,
+ * copied by fork. */
 typedef int (*rank_fn)(int32_t rank, int32_t world_size, void *argument);
 
 typedef enum rank_style { AS_THREADS, AS_PROCESSES } rank_style;

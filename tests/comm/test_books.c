@@ -20,7 +20,7 @@ typedef struct job {
         if (!(condition)) return __LINE__ % 97 + 1;                                                                    \
     } while (0)
 
-/* --- stats -------------------------------------------------------------------------------------------------------------- */
+/* --- stats -------------------------------------------------------------------------------------------------------- */
 
 static int stats_body(int32_t rank, int32_t world, void *argument) {
     const job *work = argument;
@@ -91,7 +91,7 @@ Test(books, time_spent_waiting_is_counted, .timeout = 60) {
     cr_assert(ranks_all_ok(&result, 2));
 }
 
-/* --- arenas ------------------------------------------------------------------------------------------------------------- */
+/* --- arenas ------------------------------------------------------------------------------------------------------- */
 
 static int arena_body(int32_t rank, int32_t world, void *argument) {
     const job *work = argument;
@@ -167,7 +167,7 @@ Test(books, shared_memory_is_reserved_and_cannot_shrink) {
     cr_assert(strstr(sherd_last_error(), "available"), "%s", sherd_last_error());
 }
 
-/* --- refusals ----------------------------------------------------------------------------------------------------------- */
+/* --- refusals ----------------------------------------------------------------------------------------------------- */
 
 Test(books, impossible_configurations_are_refused) {
     shd_comm *comm;
@@ -237,7 +237,7 @@ Test(books, bad_arguments_are_refused_and_do_no_harm, .timeout = 60) {
     cr_assert(ranks_all_ok(&result, 2));
 }
 
-/* --- one rank ----------------------------------------------------------------------------------------------------------- */
+/* --- one rank ----------------------------------------------------------------------------------------------------- */
 
 Test(books, one_rank_alone_fails_like_any_other) {
     shd_comm_config config = ranks_config(0, 1, NULL, 64);

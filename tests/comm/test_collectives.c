@@ -51,7 +51,7 @@ static void part(shd_pool *pool, shd_comm *comm) {
     shd_pool_destroy(pool);
 }
 
-/* --- gather ------------------------------------------------------------------------------------------------------------- */
+/* --- gather ------------------------------------------------------------------------------------------------------- */
 
 /* `flag`: in place of an exported full buffer; otherwise into private memory. */
 static int gather_body(int32_t rank, int32_t world, void *argument) {
@@ -84,7 +84,7 @@ Test(collectives, a_gather_brings_every_ranks_shard_to_its_place, .timeout = 60)
                 both_styles(worlds[w], gather_body, &(job){.shard = shards[s], .flag = in_place});
 }
 
-/* --- reduce ------------------------------------------------------------------------------------------------------------- */
+/* --- reduce ------------------------------------------------------------------------------------------------------- */
 
 /* Two micro-steps: the first sets the accumulator, the second adds to it. */
 static int reduce_body(int32_t rank, int32_t world, void *argument) {

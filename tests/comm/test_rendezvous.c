@@ -167,7 +167,7 @@ Test(rendezvous, a_name_in_use_is_a_clear_error) {
     close(holder);
 }
 
-/* --- strangers ---------------------------------------------------------------------------------------------------------- */
+/* --- strangers ---------------------------------------------------------------------------------------------------- */
 
 static int connect_to(const char *name) {
     struct sockaddr_un address;
@@ -182,7 +182,8 @@ static int connect_to(const char *name) {
     return -1;
 }
 
-/* Rank 1 of 2 sends its own garbage ahead of itself: silence, wrong sizes, a wrong magic, descriptors it was not asked for. */
+/* Rank 1 of 2 sends its own garbage ahead of itself: silence, wrong sizes, a wrong magic, descriptors it was not asked
+ * for. */
 static int strange_body(int32_t rank, int32_t world, void *argument) {
     const job *work = argument;
     int doors[6] = {-1, -1, -1, -1, -1, -1};
@@ -251,7 +252,7 @@ Test(rendezvous, memory_that_is_not_what_was_promised_is_refused, .timeout = 60)
     cr_assert_eq(result.code[1], SHERD_COMM);
 }
 
-/* --- several jobs, and what is left ------------------------------------------------------------------------------------- */
+/* --- several jobs, and what is left ------------------------------------------------------------------------------- */
 
 static void *run_job(void *argument) {
     ranks_result result = run(AS_THREADS, 3, (job){.who = 1, .odd = LATE});

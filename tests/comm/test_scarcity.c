@@ -1,5 +1,5 @@
-/* Meeting when memory or the kernel refuses something: the i-th request fails, for every i. This program brings its own memory.c and
- * stands before the kernel calls that comm makes, so it is a suite by itself. */
+/* Meeting when memory or the kernel refuses something: the i-th request fails, for every i. This program brings its own
+ * memory.c and stands before the kernel calls that comm makes, so it is a suite by itself. */
 #include "runtime/base/memory.h"
 #include "tests/comm/ranks.h"
 
@@ -21,7 +21,7 @@ static _Thread_local int64_t until_refused = -1;
 
 static bool refuse(void) { return until_refused >= 0 && until_refused-- == 0; }
 
-/* --- the requests ------------------------------------------------------------------------------------------------------- */
+/* --- the requests ------------------------------------------------------------------------------------------------- */
 
 static atomic_llong live_objects, noted_bytes;
 
@@ -58,7 +58,7 @@ KERNEL_CALL(pipe2, (int ends[2], int flags), SYS_pipe2, ends, flags)
 KERNEL_CALL(fallocate, (int fd, int mode, off_t at, off_t bytes), SYS_fallocate, fd, mode, at, bytes)
 KERNEL_CALL(listen, (int fd, int backlog), SYS_listen, fd, backlog)
 
-/* --- the tests ---------------------------------------------------------------------------------------------------------- */
+/* --- the tests ---------------------------------------------------------------------------------------------------- */
 
 typedef struct job {
     char name[64];

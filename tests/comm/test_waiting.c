@@ -46,7 +46,7 @@ static void all_said(const ranks_result *result, int32_t world, sherd_status sta
     }
 }
 
-/* --- counters ----------------------------------------------------------------------------------------------------------- */
+/* --- counters ----------------------------------------------------------------------------------------------------- */
 
 enum { ROUNDS = 3000 };
 
@@ -101,7 +101,7 @@ Test(waiting, a_signal_wakes_a_sleeping_rank_at_once, .timeout = 60) {
     cr_assert_lt(result.ended_ms[0], 5000);
 }
 
-/* --- exchanges ---------------------------------------------------------------------------------------------------------- */
+/* --- exchanges ---------------------------------------------------------------------------------------------------- */
 
 static int64_t next_random(uint64_t *state, int64_t below) {
     *state = *state * 6364136223846793005 + 1442695040888963407;
@@ -147,7 +147,7 @@ Test(waiting, two_thousand_random_exchanges_bring_everybodys_bytes, .timeout = 6
         }
 }
 
-/* --- ranks that do something else --------------------------------------------------------------------------------------- */
+/* --- ranks that do something else --------------------------------------------------------------------------------- */
 
 /* All issue the same 17 collectives, then `who` another one, and wait: for each other's counters, or in an exchange. */
 static int diverging_body(int32_t rank, int32_t world, void *argument) {
@@ -222,7 +222,7 @@ Test(waiting, an_exchange_of_different_sizes_fails_on_all, .timeout = 60) {
     all_said(&result, 4, SHERD_MISMATCH, (const char *[]){"rank 3", "32 bytes", "24", "exchange 1", NULL});
 }
 
-/* --- ranks that are late ------------------------------------------------------------------------------------------------ */
+/* --- ranks that are late ------------------------------------------------------------------------------------------ */
 
 static int late_body(int32_t rank, int32_t world, void *argument) {
     const job *work = argument;
@@ -251,9 +251,10 @@ Test(waiting, a_time_out_names_who_is_behind_and_its_last_collective, .timeout =
     }
 }
 
-/* --- ranks that fail, die or leave -------------------------------------------------------------------------------------- */
+/* --- ranks that fail, die or leave -------------------------------------------------------------------------------- */
 
-/* way 0: killed while the others wait; way 1: the same while rank 0 (or 1) is busy and does not look; 2: ends without a goodbye. */
+/* way 0: killed while the others wait; way 1: the same while rank 0 (or 1) is busy and does not look; 2: ends without a
+ * goodbye. */
 static int dying_body(int32_t rank, int32_t world, void *argument) {
     const job *work = argument;
     shd_comm *comm = meet(rank, world, work, 20, 0);
@@ -323,7 +324,8 @@ Test(waiting, a_failure_reaches_all_ranks_with_its_cause, .timeout = 60) {
         }
 }
 
-/* way 0: `who` has done its part when it leaves; the others still do a last round among themselves, slowly. way 1: it leaves too early. */
+/* way 0: `who` has done its part when it leaves; the others still do a last round among themselves, slowly. way 1: it
+ * leaves too early. */
 static int leaving_body(int32_t rank, int32_t world, void *argument) {
     const job *work = argument;
     shd_comm *comm = meet(rank, world, work, 20, 0);

@@ -1,5 +1,5 @@
-/* The pool is tried with every thread count a small host meets, more threads than cores included, and with runs of every length,
- * among them those that end before a sleeping thread has woken. */
+/* The pool is tried with every thread count a small host meets, more threads than cores included, and with runs of
+ * every length, among them those that end before a sleeping thread has woken. */
 #include "runtime/device/pool.h"
 
 #include <criterion/criterion.h>
@@ -67,7 +67,8 @@ static void add_neighbour(void *argument, int64_t index, int32_t worker) {
     c->values[c->count + index] = c->values[index] + c->values[(index + 1) % c->count];
 }
 
-/* Short runs in quick succession: threads wake late, see runs that are over, and must neither lose nor repeat a task. */
+/* Short runs in quick succession: threads wake late, see runs that are over, and must neither lose nor repeat a
+ * task. */
 Test(pool, many_short_runs_see_each_others_results) {
     for (int n = 0; n < THREAD_COUNTS; n++) {
         shd_pool *pool;

@@ -1,4 +1,5 @@
-/* Jobs that are refused, each with the whole message; a message that ends in … is a beginning. `bad-jobs` prints the table. */
+/* Jobs that are refused, each with the whole message; a message that ends in … is a beginning. `bad-jobs` prints the
+ * table. */
 #ifndef TESTS_IO_BAD_JOBS_H
 #define TESTS_IO_BAD_JOBS_H
 
@@ -20,7 +21,8 @@ static const char good_job[] = "name: tiny\n"          /* 1 */
                                "optimizer:\n"          /* 15 */
                                "  lr: 3.0e-3\n";       /* 16 */
 
-/* A row changes the good job: `swap` is replaced by `with`, `add` is put at the end; or `whole` stands instead of it. `set` are settings. */
+/* A row changes the good job: `swap` is replaced by `with`, `add` is put at the end; or `whole` stands instead of it.
+ * `set` are settings. */
 typedef struct bad_job {
     const char *what;
     const char *swap, *with, *add, *whole;

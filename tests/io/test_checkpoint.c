@@ -161,7 +161,8 @@ Test(checkpoint, leftovers_of_a_broken_save_do_no_harm) {
     remove_folder(folder);
 }
 
-/* Writes step 2 with `change` applied to rank 1's slices or to the manifest, and expects a refusal that leaves step 1 alone. */
+/* Writes step 2 with `change` applied to rank 1's slices or to the manifest, and expects a refusal that leaves step 1
+ * alone. */
 static void commit_is_refused(void (*change)(rank_slices *, shd_checkpoint_manifest *), sherd_status expected,
                               const char *says) {
     char *folder = make_folder();

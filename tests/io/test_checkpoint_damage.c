@@ -181,7 +181,8 @@ Test(checkpoint_damage, a_sealed_manifest_that_makes_no_sense_is_refused) {
     remove_folder(folder);
 }
 
-/* Random damage with checksums made right again, so that it reaches what lies behind them. Nothing may crash or leak. */
+/* Random damage with checksums made right again, so that it reaches what lies behind them. Nothing may crash or
+ * leak. */
 static void mutate(char *text, size_t bytes, uint64_t round) {
     for (uint64_t hit = 0; hit <= round % 3; hit++) {
         uint32_t r[4];

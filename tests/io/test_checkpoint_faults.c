@@ -1,4 +1,5 @@
-/* Every system call that a save, a load or an export makes fails once. The calls below take the place of the C library's. */
+/* Every system call that a save, a load or an export makes fails once. The calls below take the place of the C
+ * library's. */
 #include "checkpoints.h"
 #include "runtime/base/memory.h"
 

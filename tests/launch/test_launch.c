@@ -58,7 +58,8 @@ static void wait_written(const char *name) {
     cr_assert(*written(name), "%s was not written", name);
 }
 
-/* Living processes of this test but for the calling one and its parents, which do not carry the mark in their initial environment. */
+/* Living processes of this test but for the calling one and its parents, which do not carry the mark in their initial
+ * environment. */
 static int marked_processes(void) {
     char mark[128], buffer[65536];
     int mark_length = snprintf(mark, sizeof mark, "SHERD_TEST_MARK=%s", folder), count = 0;

@@ -1,7 +1,8 @@
 /* Watches a process's memory from outside: preloaded, it takes the place of malloc and its kin, mmap, munmap,
  * memfd_create and ftruncate, and at exit writes what it saw as JSON to the file $SHERD_INTERPOSE_OUT.PID.
  *
- *   {"rank": "0", "malloc": {OBJECT: {"peak": B, "live": B, "calls": N}, …}, "anonymous": {OBJECT: …}, "memfd": {NAME: B, …}}
+ *   {"rank": "0", "malloc": {OBJECT: {"peak": B, "live": B, "calls": N}, …}, "anonymous": {OBJECT: …},
+ *    "memfd": {NAME: B, …}}
  *
  * OBJECT is the program or library that called, so that what the job allocates and what OpenBLAS does can be told
  * apart. Bytes are those asked for. Calls that libc makes inside itself to map thread stacks or grow its heap do not

@@ -1,5 +1,5 @@
-/* What the operations reach on this machine: products of GPT-2 124M's shapes, tiled and by one plain sgemm call, and the memory-bound
- * operations. `bench-ops [rows…]`; default 1024 and 256. Medians of several runs. */
+/* What the operations reach on this machine: products of GPT-2 124M's shapes, tiled and by one plain sgemm call, and
+ * the memory-bound operations. `bench-ops [rows…]`; default 1024 and 256. Medians of several runs. */
 #include "runtime/base/clock.h"
 #include "runtime/ops/ops.h"
 

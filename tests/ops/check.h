@@ -1,9 +1,9 @@
 /* What the tests of operations share: numbers, memory, and the two questions asked of every operation.
  *
- * - Is its error against the float64 reference at most twice that of the plain float reference? Errors are the largest over all
- *   elements, relative to the natural scale of the output: its largest magnitude. One ulp of that scale is granted on top, since the plain
- *   reference is often exact by luck (one addend, one column) and then twice its error is nothing. An output that is zero throughout must
- *   be exactly zero.
+ * - Is its error against the float64 reference at most twice that of the plain float reference? Errors are the largest
+ *   over all elements, relative to the natural scale of the output: its largest magnitude. One ulp of that scale is
+ *   granted on top, since the plain reference is often exact by luck (one addend, one column) and then twice its error
+ *   is nothing. An output that is zero throughout must be exactly zero.
  * - Are its bits the same with 1, 2 and 3 threads? */
 #ifndef SHD_TESTS_OPS_CHECK_H
 #define SHD_TESTS_OPS_CHECK_H
@@ -38,8 +38,8 @@ void check_error(const char *what, int64_t count, const float *fast, const float
 void check_error_f64(const char *what, int64_t count, const double *fast, const double *plain, const double *exact);
 void check_same_bits(const char *what, int64_t bytes, const void *a, const void *b);
 
-/* Asserts that gradient[i] is the derivative of loss(context) by input[i], by central differences, for up to 200 elements spread over
- * the input. `input` is restored. */
+/* Asserts that gradient[i] is the derivative of loss(context) by input[i], by central differences, for up to 200
+ * elements spread over the input. `input` is restored. */
 void check_gradient(const char *what, int64_t count, double *input, const double *gradient, double (*loss)(void *),
                     void *context);
 /* Σ weight·y: the loss whose gradient by y is `weight`. */

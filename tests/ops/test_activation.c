@@ -102,8 +102,9 @@ static void try_operation(const operation *o, int64_t count, double scale) {
         check_error(what, count, fast[0][i], plain[i], exact[i]);
 }
 
-/* A few numbers are too few to compare two errors: any rounding may be lucky. But a number's result must not depend on how many others
- * there are or where it stands: a span from an odd place on has the bits of the same place of a long one. */
+/* A few numbers are too few to compare two errors: any rounding may be lucky. But a number's result must not depend on
+ * how many others there are or where it stands: a span from an odd place on has the bits of the same place of a long
+ * one. */
 Test(activation, each_element_has_the_same_bits_in_any_span) {
     static const int64_t at[] = {0, 1, 13, 100, 255}, lengths[] = {1, 15, 16, 17, 156};
     for (int n = 0; n < OPERATIONS; n++) {
@@ -158,7 +159,8 @@ Test(activation, outputs_may_overwrite_the_inputs_the_header_names) {
     cr_assert_eq(tried, 10);
 }
 
-/* Near zero and in the tails an error relative to the largest output would hide everything: there each element answers for itself. */
+/* Near zero and in the tails an error relative to the largest output would hide everything: there each element answers
+ * for itself. */
 Test(activation, gelu_and_silu_are_good_relative_to_each_value) {
     enum { COUNT = 40001 };
     check_begin();

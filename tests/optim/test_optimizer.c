@@ -258,7 +258,8 @@ Test(optimizer, names_its_states) {
     cr_assert_str_eq(shd_optimizer_state_name(&o, 0), "momentum");
 }
 
-/* What the reference runs recorded (Python), and hand-worked rows for the edges: no warm-up, warm-up to the end, past the end. */
+/* What the reference runs recorded (Python), and hand-worked rows for the edges: no warm-up, warm-up to the end, past
+ * the end. */
 Test(schedule, follows_the_recorded_runs_and_hand_worked_rows) {
     static const struct {
         sherd_schedule schedule;

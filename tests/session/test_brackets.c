@@ -74,7 +74,8 @@ Test(brackets, three_ranks_train_as_brute_force_does, .timeout = 60) { train_eve
 Test(brackets, four_ranks_train_as_brute_force_does, .timeout = 120) { train_everywhere(4); }
 Test(brackets, eight_ranks_train_as_brute_force_does, .timeout = 240) { train_everywhere(8); }
 
-/* With a bound that bites, the update is the oracle's times the clip scale; here only that it bites, alike on all ranks and stages. */
+/* With a bound that bites, the update is the oracle's times the clip scale; here only that it bites, alike on all ranks
+ * and stages. */
 static int train_clipped(void *user, const sherd_options *options) {
     float *first_element = user;
     sherd_session *session;
@@ -113,7 +114,7 @@ Test(brackets, clipping_scales_every_gradient_by_the_bound_over_the_norm, .timeo
         }
 }
 
-/* --- misuse ----------------------------------------------------------------------------------------------------------------------------------- */
+/* --- misuse ------------------------------------------------------------------------------------------------------- */
 
 Test(brackets, out_of_order_is_refused_with_what_is_due_and_changes_nothing, .timeout = 20) {
     sherd_options options = toy_options(1, 3, SHERD_GATHER_AUTO);
@@ -176,7 +177,7 @@ Test(brackets, options_out_of_range_are_refused_by_key) {
     }
 }
 
-/* --- a rank that fails ------------------------------------------------------------------------------------------------------------------------ */
+/* --- a rank that fails -------------------------------------------------------------------------------------------- */
 
 static sherd_status pass(void *user, const sherd_view *view) {
     (void)user;

@@ -1,5 +1,5 @@
-/* Random models with all that is legal (units without tensors or elements, all frozen, shared by several, scalars) train on any number
- * of ranks, at every stage, as a brute-force trainer does, bit for bit. */
+/* Random models with all that is legal (units without tensors or elements, all frozen, shared by several, scalars)
+ * train on any number of ranks, at every stage, as a brute-force trainer does, bit for bit. */
 #include "support/ranks.h"
 #include "tests/shard/models.h"
 

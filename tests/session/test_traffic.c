@@ -1,7 +1,7 @@
 /* What is communicated, counted where it happens, against lists written by hand.
  *
- * Three units of 500, 1000 and 200 elements on two ranks: shards of 256, 512 and 256 elements, so that a rank receives 1024, 2048 and 1024
- * bytes when a unit is gathered or reduced. */
+ * Three units of 500, 1000 and 200 elements on two ranks: shards of 256, 512 and 256 elements, so that a rank receives
+ * 1024, 2048 and 1024 bytes when a unit is gathered or reduced. */
 #include "support/ranks.h"
 
 #include <criterion/criterion.h>
@@ -14,7 +14,8 @@ static const sherd_unit units[] = {{.name = "a", .first_tensor = 0, .tensor_coun
                                    {.name = "b", .first_tensor = 1, .tensor_count = 1},
                                    {.name = "c", .first_tensor = 2, .tensor_count = 1}};
 
-/* Per step: gathers, gathers of gradients, reduces, exchanges; bytes a copying backend would receive; bytes that were moved. */
+/* Per step: gathers, gathers of gradients, reduces, exchanges; bytes a copying backend would receive; bytes that were
+ * moved. */
 typedef struct expectation {
     int stage;
     sherd_gather gather;

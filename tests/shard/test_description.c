@@ -31,7 +31,8 @@ SPOIL(too_many_dims, box->tensors[1].dim_count = SHERD_MAX_DIMS + 1)
 SPOIL(product_overflows, box->tensors[1].shape[0] = INT64_C(1) << 40; box->tensors[1].shape[1] = INT64_C(1) << 40)
 SPOIL(product_wraps_to_zero, box->tensors[1].shape[0] = INT64_C(1) << 32; box->tensors[1].shape[1] = INT64_C(1) << 32)
 SPOIL(too_large, box->tensors[1].shape[0] = INT64_C(1) << 57; box->tensors[1].shape[1] = 1)
-SPOIL(sum_too_large, box->tensors[0].shape[0] = INT64_C(3) << 54; box->tensors[0].dim_count = 1; box->tensors[1] = box->tensors[0];
+SPOIL(sum_too_large, box->tensors[0].shape[0] = INT64_C(3) << 54; box->tensors[0].dim_count = 1;
+      box->tensors[1] = box->tensors[0];
       box->tensors[1].name = "block.w")
 SPOIL(negative_activations, box->units[1].activation_bytes = -1)
 SPOIL(huge_activations, box->units[1].activation_bytes = INT64_MAX)

@@ -1,8 +1,9 @@
 /* Runs Criterion tests without Criterion's runner, for builds with ThreadSanitizer.
  *
- * Criterion 2.4.1 starts tests through a memory arena at an address that ThreadSanitizer does not allow ("Could not initialize inheritable
- * arena"). Tests are found where Criterion's macros put them, in the section cr_tst; the functions those macros call are defined here and
- * take the place of the library's. One forked process a test, one after another, each with the time-out it asks for. */
+ * Criterion 2.4.1 starts tests through a memory arena at an address that ThreadSanitizer does not allow ("Could not
+ * initialize inheritable arena"). Tests are found where Criterion's macros put them, in the section cr_tst; the
+ * functions those macros call are defined here and take the place of the library's. One forked process a test, one
+ * after another, each with the time-out it asks for. */
 #include <criterion/criterion.h>
 #include <errno.h>
 #include <signal.h>

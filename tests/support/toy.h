@@ -1,11 +1,12 @@
-/* A model whose training can be repeated by brute force, bit for bit: every gradient element is a simple function of the parameter and the
- * sample, so that a test knows what every parameter must be at every moment.
+/* A model whose training can be repeated by brute force, bit for bit: every gradient element is a simple function of
+ * the parameter and the sample, so that a test knows what every parameter must be at every moment.
  *
- * Four units, with everything that is awkward: a tied table, frozen tensors, an all-frozen unit, a scalar, zero elements, odd sizes.
- *   embedding: table [17, 33], offset [5] frozen · middle: gain [], nothing [0, 3], matrix [7, 41] · constant: mask [300] frozen
- *   head: bias [19], and the shared table
- * One sample is a micro-batch. Its loss gradient at element i of tensor t is wave(t, i, sample) + parameter/2; the table gets the head's
- * (written first) and the embedding's. */
+ * Four units, with everything that is awkward: a tied table, frozen tensors, an all-frozen unit, a scalar, zero
+ * elements, odd sizes.
+ *   embedding: table [17, 33], offset [5] frozen · middle: gain [], nothing [0, 3], matrix [7, 41]
+ *   constant: mask [300] frozen · head: bias [19], and the shared table
+ * One sample is a micro-batch. Its loss gradient at element i of tensor t is wave(t, i, sample) + parameter/2; the
+ * table gets the head's (written first) and the embedding's. */
 #ifndef SHD_TESTS_SUPPORT_TOY_H
 #define SHD_TESTS_SUPPORT_TOY_H
 
@@ -29,8 +30,8 @@ void toy_oracle_fini(toy_oracle *oracle);
 void toy_oracle_step(toy_oracle *oracle, int64_t batch, float lr);
 int64_t toy_count(int32_t tensor);
 
-/* One step of a session over the same samples as the oracle's next step, checking in every bracket that what is lent are the oracle's
- * parameters, and nothing else is. Returns 0 or a line number. */
+/* One step of a session over the same samples as the oracle's next step, checking in every bracket that what is lent
+ * are the oracle's parameters, and nothing else is. Returns 0 or a line number. */
 int toy_step(sherd_session *session, const toy_oracle *before, const sherd_options *options, sherd_step_result *result);
 
 #endif

@@ -15,8 +15,8 @@ typedef enum sherd_gather { SHERD_GATHER_AUTO, SHERD_GATHER_SHARED, SHERD_GATHER
 
 typedef enum sherd_optimizer_kind { SHERD_ADAMW, SHERD_SGD, SHERD_LION } sherd_optimizer_kind;
 
-/* Learning rate over steps s = 0, 1, …, with W warm-up steps of N in all:
- * s < W: lr·(s+1)/W; then constant: lr; linear: lr + (min_lr − lr)·x; cosine: min_lr + ½(lr − min_lr)(1 + cos πx), x = (s−W)/(N−W). */
+/* Learning rate over steps s = 0, 1, …, with W warm-up steps of N in all: s < W: lr·(s+1)/W; then constant: lr; linear:
+ * lr + (min_lr − lr)·x; cosine: min_lr + ½(lr − min_lr)(1 + cos πx), x = (s−W)/(N−W). */
 typedef enum sherd_schedule { SHERD_CONSTANT, SHERD_LINEAR, SHERD_COSINE } sherd_schedule;
 
 /* Which tensors weight decay touches. MATRICES: those with two dimensions or more. */

@@ -26,7 +26,8 @@ typedef struct sherd_view {
     void *const *parameters; /* by tensor index, fp32, row-major; NULL where this unit may not read */
     float *const
         *gradients; /* by tensor index; NULL outside backward, for frozen tensors, and where this unit may not write.
-                                * A gradient's first writer in a micro-batch must write every element: it holds garbage before. */
+                                * A gradient's first writer in a micro-batch must write every element: it holds garbage
+                                * before. */
     void *const *activations; /* by unit index, each 64-byte aligned; NULL where a unit asked for none */
     void *scratch;            /* sherd_model.scratch_bytes, 64-byte aligned; NULL when 0 */
     void *logits;             /* sherd_model.logits_bytes, likewise */
@@ -63,37 +64,43 @@ SHERD_API void sherd_session_destroy(sherd_session *session);
 /* Fills `values` with elements [first, first + count) of tensor `tensor` (index as described, row-major order). */
 typedef sherd_status (*sherd_fill_fn)(void *user, int32_t tensor, int64_t first, int64_t count, float *values);
 
-/* Sets every parameter: calls `fill` for each slice that this rank stores, and only for those. Collective. Optimizer state starts at zero. */
+/* Sets every parameter: calls `fill` for each slice that this rank stores, and only for those. Collective. Optimizer
+ * state starts at zero. */
 SHERD_API sherd_status sherd_session_fill(sherd_session *session, sherd_fill_fn fill, void *user);
 
 /* Opens a step. `target_count`: counted targets in this rank's micro-batches of the step; their sum over the ranks
- * divides the loss. A trainer whose loss is a mean over samples passes its number of samples. Fails: STATE, COMM and worse. */
+ * divides the loss. A trainer whose loss is a mean over samples passes its number of samples. Fails: STATE, COMM and
+ * worse. */
 SHERD_API sherd_status sherd_step_begin(sherd_session *session, int64_t target_count);
 
-/* Brackets of one unit; units must come in the order stated above. Fails: STATE (what was expected is named), COMM and worse. */
+/* Brackets of one unit; units must come in the order stated above. Fails: STATE (what was expected is named), COMM and
+ * worse. */
 SHERD_API sherd_status sherd_forward_begin(sherd_session *session, int32_t unit, sherd_view *view);
 SHERD_API sherd_status sherd_forward_end(sherd_session *session, int32_t unit);
 SHERD_API sherd_status sherd_backward_begin(sherd_session *session, int32_t unit, sherd_view *view);
 SHERD_API sherd_status sherd_backward_end(sherd_session *session, int32_t unit);
 
-/* Adds `count` loss terms to the step's (or evaluation's) loss, exactly: no grouping or order of calls changes the sum. */
+/* Adds `count` loss terms to the step's (or evaluation's) loss, exactly: no grouping or order of calls changes the
+ * sum. */
 SHERD_API sherd_status sherd_add_loss(sherd_session *session, const double *terms, int64_t count);
 
-/* Tells all ranks something with the next step: its result's `flags` is the union of what every rank has raised since the last
- * one. What the bits mean is the caller's affair ("a signal came: stop together"). Threads: the session's own; a signal
- * handler sets a variable instead and the loop raises. */
+/* Tells all ranks something with the next step: its result's `flags` is the union of what every rank has raised since
+ * the last one. What the bits mean is the caller's affair ("a signal came: stop together"). Threads: the session's own;
+ * a signal handler sets a variable instead and the loop raises. */
 SHERD_API sherd_status sherd_raise(sherd_session *session, uint32_t flags);
 
-/* Closes the step: reduces, clips, updates. Collective. `result` may be NULL.
- * Fails: STATE; NUMERIC when loss or gradient norm is not finite (on all ranks alike; no parameter has changed if clip > 0). */
+/* Closes the step: reduces, clips, updates. Collective. `result` may be NULL. Fails: STATE; NUMERIC when loss or
+ * gradient norm is not finite (on all ranks alike; no parameter has changed if clip > 0). */
 SHERD_API sherd_status sherd_step(sherd_session *session, sherd_step_result *result);
 
-/* An evaluation: eval_micro_steps times forward of units 0 … U-1, between begin and end; at step boundaries only. A rank
- * without data for a micro-step passes through the brackets and computes nothing. `target_count`: this rank's. Collective. */
+/* An evaluation: eval_micro_steps times forward of units 0 … U-1, between begin and end; at step boundaries only. A
+ * rank without data for a micro-step passes through the brackets and computes nothing. `target_count`: this rank's.
+ * Collective. */
 SHERD_API sherd_status sherd_evaluate_begin(sherd_session *session);
 SHERD_API sherd_status sherd_evaluate_end(sherd_session *session, int64_t target_count, sherd_evaluation *result);
 
-/* The other style: hand over the mathematics of a unit and let sherd run the program. A callback that fails ends the step. */
+/* The other style: hand over the mathematics of a unit and let sherd run the program. A callback that fails ends the
+ * step. */
 typedef sherd_status (*sherd_unit_fn)(void *user, const sherd_view *view);
 typedef struct sherd_callbacks {
     size_t size; /* sizeof(sherd_callbacks) */
@@ -109,12 +116,14 @@ SHERD_API sherd_status sherd_run_step(sherd_session *session, int64_t target_cou
 SHERD_API int64_t sherd_session_step_count(const sherd_session *session);
 
 /* Writes a checkpoint `step-%08d` (completed steps) into `dir`, complete or not at all. Collective; at step boundaries.
- * `note`: a JSON object stored in the manifest (a trainer's own state), or NULL. Fails: IO, DATA, on all ranks alike. */
+ * `note`: a JSON object stored in the manifest (a trainer's own state), or NULL. Fails: IO, DATA, on all ranks
+ * alike. */
 SHERD_API sherd_status sherd_session_save(sherd_session *session, const char *dir, const char *note);
 
-/* Restores parameters, optimizer state and step count from `dir`: a checkpoint, or a folder of them (the newest complete one).
- * Collective. On success *note is the stored object, to be released with sherd_note_free; NULL `note` is allowed.
- * Fails: DATA when there is none, it is damaged, or it does not fit the model and layout (both named), on all ranks alike. */
+/* Restores parameters, optimizer state and step count from `dir`: a checkpoint, or a folder of them (the newest
+ * complete one). Collective. On success *note is the stored object, to be released with sherd_note_free; NULL `note` is
+ * allowed. Fails: DATA when there is none, it is damaged, or it does not fit the model and layout (both named), on all
+ * ranks alike. */
 SHERD_API sherd_status sherd_session_load(sherd_session *session, const char *dir, char **note);
 SHERD_API void sherd_note_free(char *note);
 

@@ -10,8 +10,16 @@
  *     for (each step) {
  *         sherd_step_begin(session, my_target_count);
  *         for (each micro-batch) {
- *             for (u = 0; u < units; u++) { sherd_forward_begin(session, u, &view); ...; sherd_forward_end(session, u); }
- *             for (u = units; u-- > 0;)   { sherd_backward_begin(session, u, &view); ...; sherd_backward_end(session, u); }
+ *             for (u = 0; u < units; u++) {
+ *                 sherd_forward_begin(session, u, &view);
+ *                 ... reads view.parameters ...
+ *                 sherd_forward_end(session, u);
+ *             }
+ *             for (u = units; u-- > 0;) {
+ *                 sherd_backward_begin(session, u, &view);
+ *                 ... writes view.gradients ...
+ *                 sherd_backward_end(session, u);
+ *             }
  *         }
  *         sherd_step(session, &result);
  *     }

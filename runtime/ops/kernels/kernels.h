@@ -1,7 +1,8 @@
-/* Kernels: what one thread does to a row or a span. The files beside this one are compiled once per instruction set into one table each;
- * shd_kernels_get picks the widest this processor has, by its feature flags.
+/* Kernels: what one thread does to a row or a span. The files beside this one are compiled once per instruction set
+ * into one table each; shd_kernels_get picks the widest this processor has, by its feature flags.
  *
- * - Elementwise kernels give each element the same bits wherever it stands in a span, so that spans may be cut anywhere.
+ * - Elementwise kernels give each element the same bits wherever it stands in a span, so that spans may be cut
+ *   anywhere.
  * - Sums run over 16 lanes whose layout depends on the length alone.
  * - Tables of different instruction sets may differ in the last bits (FMA or not).
  * Threads: pure functions over the caller's memory. Outputs may be the very input only where "in place" is said. */
@@ -36,7 +37,8 @@ typedef struct shd_kernels {
     /* Sums over rows, in order, of `width` ≤ SHD_SLAB neighbouring columns of a matrix with `stride` floats a row.
      * sum[j] = Σ_i x[i,j]. */
     void (*column_sum)(int64_t rows, int64_t width, int64_t stride, const float *x, float *sum);
-    /* dweight[j] = Σ_i dy[i,j]·(x[i,j] - mean[i])·rstd[i], dbias[j] = Σ_i dy[i,j]. mean may be NULL (zero), and either output. */
+    /* dweight[j] = Σ_i dy[i,j]·(x[i,j] - mean[i])·rstd[i], dbias[j] = Σ_i dy[i,j]. mean may be NULL (zero), and either
+     * output. */
     void (*norm_weight_backward)(int64_t rows, int64_t width, int64_t stride, const float *x, const float *mean,
                                  const float *rstd, const float *dy, float *dweight, float *dbias);
 

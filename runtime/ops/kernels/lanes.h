@@ -1,7 +1,8 @@
 /* The vocabulary of the kernels: 16 lanes, FMA where the instruction set has it, and exp.
  *
- * Elementwise code is written for one float and left to the compiler to vectorise: every operation is exact IEEE, nothing is contracted or
- * reordered, so vector body and scalar tail give the same bits. Sums name their lanes, for their order is part of the result. */
+ * Elementwise code is written for one float and left to the compiler to vectorise: every operation is exact IEEE,
+ * nothing is contracted or reordered, so vector body and scalar tail give the same bits. Sums name their lanes, for
+ * their order is part of the result. */
 #ifndef SHD_OPS_KERNELS_LANES_H
 #define SHD_OPS_KERNELS_LANES_H
 
@@ -84,9 +85,9 @@ static inline float lanes_sum(lanes v) {
     return s[0];
 }
 
-/* exp(x) for x ≤ 88, relative error below 1.2e-7; 0 below -87.3; NaN stays NaN.
- * x = n·ln 2 + r, |r| ≤ ln 2 / 2; e^r = 1 + r + r²·q(r), q of degree 4 through Chebyshev's points (error 1e-8); 2^n is made from bits.
- * ln 2 is split so that n·LN2_HIGH is exact without FMA too. */
+/* exp(x) for x ≤ 88, relative error below 1.2e-7; 0 below -87.3; NaN stays NaN. x = n·ln 2 + r, |r| ≤ ln 2 / 2; e^r = 1
+ * + r + r²·q(r), q of degree 4 through Chebyshev's points (error 1e-8); 2^n is made from bits. ln 2 is split so that
+ * n·LN2_HIGH is exact without FMA too. */
 static inline float exp_of(float x) {
     const float rounder = 12582912.0f; /* 1.5·2^23: adding it rounds to an integer, which stands in its low bits */
     const float lowest = -87.33654f;
@@ -109,7 +110,8 @@ static inline float exp_of(float x) {
     return x < lowest ? 0.0f : e * power;
 }
 
-/* 1 / (1 + e^-x), with e = e^-x in *e for those who need 1 - sigmoid = e·sigmoid. Good to a few ulp in both tails; 0 below -87. */
+/* 1 / (1 + e^-x), with e = e^-x in *e for those who need 1 - sigmoid = e·sigmoid. Good to a few ulp in both tails; 0
+ * below -87. */
 static inline float sigmoid_of(float x, float *e) {
     *e = exp_of(x < -87.0f ? 87.0f : -x);
     return x < -87.0f ? 0.0f : 1.0f / (1.0f + *e);

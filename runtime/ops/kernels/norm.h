@@ -24,7 +24,8 @@ static void layernorm(int64_t columns, float eps, const float *x, const float *w
     *rstd = r;
 }
 
-/* dx = residual + rstd·(g - mean(g) - x̂·mean(g·x̂)), g = dy·weight, x̂ = (x - mean)·rstd; RMSNorm leaves mean(g) out. */
+/* dx = residual + rstd·(g - mean(g) - x̂·mean(g·x̂)), g = dy·weight, x̂ = (x - mean)·rstd; RMSNorm leaves mean(g)
+ * out. */
 static inline void norm_backward(int64_t columns, const float *x, const float *weight, float mean, float rstd,
                                  const float *dy, const float *residual, float *dx, float centred) {
     const int64_t whole = columns / LANES * LANES;

@@ -1,4 +1,5 @@
-/* Which table of kernels this processor gets. Feature flags decide, never the model number, which virtual machines make up. */
+/* Which table of kernels this processor gets. Feature flags decide, never the model number, which virtual machines make
+ * up. */
 #include "runtime/ops/kernels/kernels.h"
 
 #include <stdbool.h>

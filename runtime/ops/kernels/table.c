@@ -1,4 +1,5 @@
-/* One instruction set's kernels: compiled once per set, with KERNELS_TABLE the table's name and KERNELS_NAME its name in words. */
+/* One instruction set's kernels: compiled once per set, with KERNELS_TABLE the table's name and KERNELS_NAME its name
+ * in words. */
 #include "runtime/ops/kernels/kernels.h"
 
 #include "runtime/ops/kernels/lanes.h"

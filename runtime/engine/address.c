@@ -87,7 +87,7 @@ void shd_engine_clear_gaps(const shd_engine *engine, int32_t unit_index) {
     memset(gradient + end, 0, (size_t)(plan->groups[unit->trainable_group].padded_count - end) * sizeof *gradient);
 }
 
-/* --- views -------------------------------------------------------------------------------------------------------------------------- */
+/* --- views -------------------------------------------------------------------------------------------------------- */
 
 /* Lends the tensors of one unit: its parameters, and with `gradients` where their gradients go. */
 static void lend_unit(shd_engine *engine, int32_t unit_index, bool gradients) {

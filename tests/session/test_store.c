@@ -117,7 +117,7 @@ static void remove_folder(const char *dir) {
     cr_assert_eq(system(command), 0);
 }
 
-Test(checkpoint, a_loaded_session_goes_on_with_the_same_bits, .timeout = 120) {
+Test(store, a_loaded_session_goes_on_with_the_same_bits, .timeout = 120) {
     for (int ranks = 1; ranks <= 4; ranks++)
         for (int stage = 0; stage <= 3; stage++)
             for (int gather = SHERD_GATHER_AUTO; gather <= SHERD_GATHER_COPY; gather += 2) {
@@ -135,7 +135,7 @@ Test(checkpoint, a_loaded_session_goes_on_with_the_same_bits, .timeout = 120) {
             }
 }
 
-Test(checkpoint, another_layout_is_refused_on_every_rank_with_both_named, .timeout = 60) {
+Test(store, another_layout_is_refused_on_every_rank_with_both_named, .timeout = 60) {
     char dir[40];
     make_folder(dir);
     struct story whole = {.dir = dir};
@@ -171,7 +171,7 @@ static int save_fails_then_trains(void *user, const sherd_options *options) {
     return line;
 }
 
-Test(checkpoint, a_save_that_fails_is_an_error_on_all_ranks_and_leaves_the_session_alive, .timeout = 60) {
+Test(store, a_save_that_fails_is_an_error_on_all_ranks_and_leaves_the_session_alive, .timeout = 60) {
     char file[40];
     strcpy(file, "/tmp/sherd-session-file-XXXXXX");
     int descriptor = mkstemp(file);

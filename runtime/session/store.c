@@ -8,7 +8,7 @@
 
 #include <string.h>
 
-/* --- what there is to store ------------------------------------------------------------------------------------------------------- */
+/* --- what there is to store --------------------------------------------------------------------------------------- */
 
 /* The slices of one rank's shards: parameters of every tensor, then each optimizer state. */
 typedef struct slice_list {
@@ -73,7 +73,7 @@ static void describe_session(const sherd_session *session, const char *note, shd
         out->state_names[s] = shd_optimizer_state_name(&session->options.optimizer, s);
 }
 
-/* --- saving ------------------------------------------------------------------------------------------------------------------------------ */
+/* --- saving ------------------------------------------------------------------------------------------------------- */
 
 static sherd_status write_rank(sherd_session *session, const char *dir) {
     slice_list list;
@@ -106,7 +106,7 @@ sherd_status sherd_session_save(sherd_session *session, const char *dir, const c
     return status;
 }
 
-/* --- loading ----------------------------------------------------------------------------------------------------------------------------- */
+/* --- loading ------------------------------------------------------------------------------------------------------ */
 
 /* Which checkpoint: rank 0 looks, so that a folder that changes meanwhile cannot divide the ranks. */
 typedef struct choice {
@@ -131,8 +131,7 @@ static sherd_status choose_together(sherd_session *session, const char *dir, cho
     if (!all) return shd_session_die(session, shd_fail(SHERD_MEMORY, "no memory to choose a checkpoint"));
     choice *mine = &all[session->options.world_size];
     if (session->options.rank == 0) choose(dir, mine);
-    sherd_status status = shd_comm_announce(session->comm, SHD_COLLECTIVE_EXCHANGE, -1, 0);
-    if (status == SHERD_OK) status = shd_comm_exchange(session->comm, mine, sizeof *mine, all);
+    sherd_status status = shd_comm_exchange(session->comm, mine, sizeof *mine, all);
     if (status == SHERD_OK) *out = all[0];
     shd_free(all);
     if (status != SHERD_OK) return shd_session_die(session, status);
