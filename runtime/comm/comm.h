@@ -32,10 +32,10 @@ typedef struct shd_comm_config {
     shd_pool *pool; /* for wide loops; borrowed for the comm's life */
 } shd_comm_config;
 
-/* Meets the other ranks and maps the arenas, zeroed. One rank: `self`; more: `shm`.
- * Returns when every rank has arrived with the same fingerprint. Collective.
- * Fails: TIMEOUT (the missing ranks are named), MISMATCH (both ranks named), PEER (a rank ended or failed meanwhile), MEMORY
- * (the arenas are held against what the kernel says is available), COMM, ARGUMENT. */
+/* Meets the other ranks and maps the arenas, zeroed. One rank: `self`; more: `shm`. Returns when every rank has arrived
+ * with the same fingerprint. Collective. Fails: TIMEOUT (the missing ranks are named), MISMATCH (both ranks named),
+ * PEER (a rank ended or failed meanwhile), MEMORY (the arenas are held against what the kernel says is available),
+ * COMM, ARGUMENT. */
 sherd_status shd_comm_create(const shd_comm_config *config, shd_comm **out);
 /* Accepts NULL. Peers that wait for this rank, unless they left too, fail with PEER. */
 void shd_comm_destroy(shd_comm *comm);

@@ -1,8 +1,8 @@
-/* Products: the output is cut in tiles, each one single-threaded OpenBLAS call. OpenBLAS's own threads would cut by their number, and
- * with it change the bits.
+/* Products: the output is cut in tiles, each one single-threaded OpenBLAS call. OpenBLAS's own threads would cut by
+ * their number, and with it change the bits.
  *
- * Bias, residual and the old output are written to a tile before its product is added to it, while the tile is on its way to the
- * cache: the product then needs no pass of its own to clear it. */
+ * Bias, residual and the old output are written to a tile before its product is added to it, while the tile is on its
+ * way to the cache: the product then needs no pass of its own to clear it. */
 #include "runtime/ops/ops.h"
 
 #include "runtime/base/clock.h"
@@ -14,8 +14,9 @@
 #include <stdatomic.h>
 #include <string.h>
 
-/* The tiles' bounds, and how many are wanted, so that some threads can share them evenly. Every tile packs its operands anew: 4 tiles run at
- * 95 % of one plain call, 8 at 93 %, so more are not worth having; above 512×1024 the output leaves the cache. */
+/* The tiles' bounds, and how many are wanted, so that some threads can share them evenly. Every tile packs its operands
+ * anew: 4 tiles run at 95 % of one plain call, 8 at 93 %, so more are not worth having; above 512×1024 the output
+ * leaves the cache. */
 enum { TILE_ROWS = 512, TILE_COLUMNS = 1024, TILE_LEAST = 128, TILES_WANTED = 8, TILE_STEP = 16 };
 
 /* What benchmarks and metrics read; of this process, since pools share the library. */
