@@ -26,7 +26,7 @@ trigram = float(subprocess.run([byte_trigram, f"{run}/train.txt", f"{run}/valida
 mib = 1 << 20
 print(f"memory a rank      planned {planned / mib:.2f} MiB; held {counted / mib:.2f} MiB in its arenas, {resident / mib:.2f} MiB in all "
       "(Pss, with OpenBLAS, stacks and libraries' data)")
-print(f"trained            {len(rows)} steps, {rows[-1]['tokens_seen']} bytes in {seconds} s")
+print(f"trained            {len(rows)} steps, {rows[-1]['tokens_seen']} bytes, in {seconds} s")
 print(f"validation loss    {validation:.4f} nats a byte on {judged} bytes of files not trained on")
 print(f"byte 3-gram        {trigram:.4f} on the same bytes, from all of the same training files")
 print(f"outputs            {run}: metrics.jsonl, checkpoints/, train.txt, validation.txt")
