@@ -182,6 +182,18 @@ sherd_status shd_job_from_json(const char *source, const char *text, shd_job **o
     return create(&in, out);
 }
 
+sherd_status shd_job_fail_within(const shd_job *job, sherd_status status) {
+    char path[SHD_JOB_TEXT_BYTES];
+    const char *cause = sherd_last_error();
+    size_t length = strspn(cause, "abcdefghijklmnopqrstuvwxyz_.");
+    snprintf(path, sizeof path, "%.*s", (int)shd_min((int64_t)length, 200), cause);
+    int32_t index = shd_job_find_path(path);
+    if (index < 0) return shd_fail_within(status, "%s", job->path);
+    const shd_yaml_place *place = &job->origins[index].place;
+    if (place->line > 0) return shd_fail_within(status, "%s:%d:%d", place->source, place->line, place->column);
+    return shd_fail_within(status, "%s", place->source ? place->source : job->path);
+}
+
 void shd_job_destroy(shd_job *job) {
     if (!job) return;
     shd_keep_destroy(job->keep);

@@ -1,7 +1,9 @@
 /* A job: everything `sherd train` is told, from a YAML file and settings on the command line.
  *
- * A loaded job is complete and consistent: every key has its value, every path is absolute, every combination is
- * possible. Whatever is wrong is refused with `file:line:column: key.path: what is wrong; what would be right`. */
+ * A loaded job is complete: every key has its value, every path is absolute, every value is in its range, and keys that
+ * exclude each other are refused. What only the model, the optimizer or the session can judge (widths that do not
+ * divide, a schedule that rises) they refuse when they are made; shd_job_fail_within gives their causes the place.
+ * Whatever is wrong is refused with `file:line:column: key.path: what is wrong; what would be right`. */
 #ifndef SHD_IO_JOB_H
 #define SHD_IO_JOB_H
 
@@ -72,6 +74,11 @@ sherd_status shd_job_load(const char *path, const shd_job_setting *settings, int
 sherd_status shd_job_from_json(const char *source, const char *text, shd_job **out);
 /* Accepts NULL. */
 void shd_job_destroy(shd_job *job);
+
+/* Puts before the thread's last cause the place where the key was set that the cause begins with ("shard.prefetch is
+ * …"), or the job file's name when it begins with none: for checks by those who know keys and no files. Returns
+ * `status`. */
+sherd_status shd_job_fail_within(const shd_job *job, sherd_status status);
 
 /* The word of a choice, e.g. shd_job_word("optimizer.name", job->optimizer.name); "" when there is none. */
 const char *shd_job_word(const char *key_path, int32_t value);

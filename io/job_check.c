@@ -1,4 +1,4 @@
-/* What a job's keys mean together: computed defaults, absolute paths, and combinations that are impossible. */
+/* What a job's keys mean together: computed defaults, absolute paths, and keys that exclude each other. */
 #include "io/job_keys.h"
 #include "runtime/base/status.h"
 
@@ -105,29 +105,10 @@ static sherd_status check_llama(const shd_job *job) {
     shd_yaml_place place = place_of(job, "model.family");
     if (!is_set(job, "model.d_ff"))
         return shd_yaml_fail(&place, "model.d_ff", "missing; llama needs the width inside its feed-forward part");
-    place = place_of(job, "model.n_kv_head");
-    if (job->model.n_head % job->model.n_kv_head != 0)
-        return shd_yaml_fail(&place, "model.n_kv_head", "%lld does not divide n_head %lld; take a divisor of n_head",
-                             (long long)job->model.n_kv_head, (long long)job->model.n_head);
-    place = place_of(job, "model.d_model");
-    if (job->model.d_model / job->model.n_head % 2 != 0)
-        return shd_yaml_fail(&place, "model.d_model",
-                             "%lld / n_head %lld gives heads of odd width; rotary positions need an even one",
-                             (long long)job->model.d_model, (long long)job->model.n_head);
     return SHERD_OK;
 }
 
-static sherd_status check_model(const shd_job *job) {
-    shd_yaml_place place = place_of(job, "model.d_model");
-    int64_t width = job->model.d_model, heads = job->model.n_head;
-    if (width % heads != 0) {
-        int64_t below = width / heads * heads;
-        char fits[64];
-        snprintf(fits, sizeof fits, below ? "%lld and %lld" : "%.0lld%lld", (long long)below,
-                 (long long)(below + heads));
-        return shd_yaml_fail(&place, "model.d_model", "%lld is not a multiple of n_head %lld; the nearest that fit: %s",
-                             (long long)width, (long long)heads, fits);
-    }
+static sherd_status check_family(const shd_job *job) {
     return job->model.family == SHD_JOB_LLAMA ? check_llama(job) : check_gpt2(job);
 }
 
@@ -167,10 +148,6 @@ static sherd_status check_optimizer(const shd_job *job) {
         return shd_yaml_fail(&place, "optimizer.warmup_steps",
                              "%lld is more than train.steps %lld; the run would end warming up",
                              (long long)job->optimizer.warmup_steps, (long long)job->train.steps);
-    place = place_of(job, "optimizer.min_lr");
-    if (job->optimizer.schedule != SHERD_CONSTANT && job->optimizer.min_lr > job->optimizer.lr)
-        return shd_yaml_fail(&place, "optimizer.min_lr", "%g is above lr %g; it is where the schedule ends",
-                             job->optimizer.min_lr, job->optimizer.lr);
     return SHERD_OK;
 }
 
@@ -185,7 +162,7 @@ static sherd_status check_run(const shd_job *job) {
 }
 
 sherd_status shd_job_check(const shd_job *job) {
-    SHD_TRY(check_model(job));
+    SHD_TRY(check_family(job));
     SHD_TRY(check_data(job));
     SHD_TRY(check_batches(job));
     SHD_TRY(check_optimizer(job));

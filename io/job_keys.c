@@ -131,6 +131,8 @@ static void append_real_range(char text[SHD_JOB_TEXT_BYTES], const shd_job_key *
         snprintf(at, left, "from %g up to, but not, %g", key->real_low, key->real_high);
     else if (key->low_open)
         snprintf(at, left, "above %g", key->real_low);
+    else if (key->real_high < DBL_MAX)
+        snprintf(at, left, "from %g to %g", key->real_low, key->real_high);
     else
         snprintf(at, left, "from %g on", key->real_low);
 }

@@ -72,7 +72,7 @@ sherd_status shd_job_store(shd_job *job, const shd_job_key *key, const shd_yaml_
 /* Fills in COMPUTED defaults and makes every path absolute. Fails: MEMORY, IO (no working directory). */
 sherd_status shd_job_complete(shd_job *job);
 
-/* Refuses values that are impossible together. Fails: CONFIG. */
+/* Refuses keys that exclude each other, and a global batch that cannot be split over the ranks. Fails: CONFIG. */
 sherd_status shd_job_check(const shd_job *job);
 
 /* False for a key that the job's model family does not have (model.rope_theta with gpt2). */

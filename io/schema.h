@@ -51,7 +51,7 @@
       "key and value heads, dividing n_head; llama only") \
     X(model, d_ff, int64_t, INT, COMPUTED("none: llama needs it"), INTS(1, 1 << 22), "", \
       "width inside the feed-forward part; llama only") \
-    X(model, rope_theta, double, REAL, DEFAULT("10000.0"), ABOVE(0), "", \
+    X(model, rope_theta, double, REAL, DEFAULT("10000.0"), REALS(1, DBL_MAX), "", \
       "base of the rotary position frequencies; llama only") \
     X(model, tied_embeddings, bool, BOOL, COMPUTED("true for gpt2, false for llama"), ANY, "", \
       "the output layer is the embedding matrix") \
@@ -75,7 +75,7 @@
 #define SHD_JOB_TRAIN(X) \
     X(train, steps, int64_t, INT, REQUIRED, INTS(1, 99999999), "optimizer steps", \
       "the run ends after so many") \
-    X(train, global_batch, int64_t, INT, REQUIRED, INTS(1, 1 << 24), "sequences", \
+    X(train, global_batch, int64_t, INT, REQUIRED, INTS(1, 1 << 20), "sequences", \
       "what one step sees over all ranks, a multiple of micro_batch x ranks") \
     X(train, micro_batch, int64_t, INT, REQUIRED, INTS(1, 1 << 16), "sequences", \
       "what one rank runs at once") \
@@ -105,7 +105,7 @@
       "during which the learning rate rises to lr") \
     X(optimizer, betas, shd_job_pair, PAIR, DEFAULT("[0.9, 0.95]"), BELOW(0, 1), "", \
       "averaging of gradient and its square; unused with sgd") \
-    X(optimizer, eps, double, REAL, DEFAULT("1.0e-8"), REALS(0, DBL_MAX), "", \
+    X(optimizer, eps, double, REAL, DEFAULT("1.0e-8"), REALS(1e-30, 1e30), "", \
       "added to the root of the second moment; adamw only, unused otherwise") \
     X(optimizer, momentum, double, REAL, DEFAULT("0.0"), BELOW(0, 1), "", \
       "of sgd; unused otherwise") \
@@ -118,8 +118,8 @@
     X(shard, stage, int64_t, INT, DEFAULT("3"), INTS(0, 3), "", \
       "ranks split: 0 nothing, 1 optimizer state, 2 and gradients, 3 and parameters") \
     X(shard, gather, sherd_gather, CHOICE, DEFAULT("auto"), WORDS(GATHER), "", \
-      "gathered parameters live once a host or in a copy a rank; unused at stage 0") \
-    X(shard, prefetch, int64_t, INT, DEFAULT("1"), INTS(0, 1024), "units", \
+      "gathered parameters live once a host or in a copy a rank; stage 0 has copies") \
+    X(shard, prefetch, int64_t, INT, DEFAULT("1"), INTS(0, 64), "units", \
       "gathered ahead of the one computing; stage 3 only, unused otherwise")
 
 #define SHD_JOB_CHECKPOINT(X) \
@@ -137,7 +137,7 @@
       "between two lines on the terminal; metrics.jsonl has every step")
 
 #define SHD_JOB_RUN(X) \
-    X(run, dir, const char *, PATH, COMPUTED("runs/<name> beside the job file"), ANY, "", \
+    X(run, dir, const char *, PATH, COMPUTED("runs/NAME beside the job file"), ANY, "", \
       "folder of the run's outputs") \
     X(run, ranks, int64_t, INT, DEFAULT("1"), INTS(1, 64), "", \
       "processes the model is split over; -n says it too") \

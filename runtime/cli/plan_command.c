@@ -240,7 +240,7 @@ static int run(const shd_command *command, int argc, char **argv) {
     if (status == SHERD_OK) {
         exit_code = show(&set, program, json);
     } else {
-        shd_say_error("%s: %s", job->path, sherd_last_error());
+        shd_say_error("%s", sherd_last_error());
         exit_code = shd_status_exit_code(status);
     }
     destroy_plans(&set);

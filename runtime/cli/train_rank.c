@@ -132,7 +132,7 @@ int shd_train_dry_run_say(const shd_job *job) {
     shd_plan *plan;
     sherd_status status = shd_job_plan(job, (int32_t)job->shard.stage, 0, &plan);
     if (status != SHERD_OK) {
-        shd_say_error("%s: %s", job->path, sherd_last_error());
+        shd_say_error("%s", sherd_last_error());
         return shd_status_exit_code(status);
     }
     char allocated[16], states[16];

@@ -17,15 +17,26 @@ static sherd_status check_range(const char *key, int64_t value, int64_t max) {
     return SHERD_OK;
 }
 
-static sherd_status check_multiple(const char *key, int64_t value, const char *of_key, int64_t of) {
-    if (value % of == 0) return SHERD_OK;
-    return shd_fail(SHERD_CONFIG, "%s %" PRId64 " is not a multiple of %s %" PRId64, key, value, of_key, of);
+static sherd_status check_heads(const shd_model_config *c) {
+    int64_t below = c->d_model / c->n_head * c->n_head, above = below + c->n_head;
+    if (below == c->d_model) return SHERD_OK;
+    if (below == 0)
+        return shd_fail(SHERD_CONFIG,
+                        "model.d_model %" PRId64 " is below model.n_head %" PRId64 "; the least that fits is %" PRId64,
+                        c->d_model, c->n_head, above);
+    return shd_fail(SHERD_CONFIG,
+                    "model.d_model %" PRId64 " is not a multiple of model.n_head %" PRId64
+                    "; the nearest that fit are %" PRId64 " and %" PRId64,
+                    c->d_model, c->n_head, below, above);
 }
 
 static sherd_status check_llama(const shd_model_config *c) {
     SHD_TRY(check_range("model.n_kv_head", c->n_kv_head, MAX_LENGTH));
     SHD_TRY(check_range("model.d_ff", c->d_ff, MAX_LENGTH));
-    SHD_TRY(check_multiple("model.n_head", c->n_head, "model.n_kv_head", c->n_kv_head));
+    if (c->n_head % c->n_kv_head)
+        return shd_fail(SHERD_CONFIG,
+                        "model.n_kv_head %" PRId64 " does not divide model.n_head %" PRId64 "; take a divisor of it",
+                        c->n_kv_head, c->n_head);
     int64_t head_size = c->d_model / c->n_head;
     if (head_size % 2)
         return shd_fail(SHERD_CONFIG,
@@ -60,11 +71,12 @@ sherd_status shd_config_check(const shd_model_config *c) {
     SHD_TRY(check_range("model.n_head", c->n_head, MAX_LENGTH));
     SHD_TRY(check_range("train.micro_batch", c->micro_batch, MAX_LENGTH));
     SHD_TRY(check_range("run.threads", c->threads, MAX_LENGTH));
-    SHD_TRY(check_multiple("model.d_model", c->d_model, "model.n_head", c->n_head));
+    SHD_TRY(check_heads(c));
     if (c->family == SHD_MODEL_LLAMA) SHD_TRY(check_llama(c));
     if (c->micro_batch * c->context > INT32_MAX)
         return shd_fail(SHERD_CONFIG,
-                        "train.micro_batch %" PRId64 " × model.context %" PRId64 " is above %d tokens at once",
+                        "train.micro_batch %" PRId64 " × model.context %" PRId64 " is above %d tokens at once; "
+                        "take a smaller micro-batch",
                         c->micro_batch, c->context, INT32_MAX);
     return check_total(c);
 }

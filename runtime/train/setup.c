@@ -60,19 +60,21 @@ shd_model_config shd_job_model_config(const shd_job *job) {
 
 sherd_status shd_job_model(const shd_job *job, shd_model **out) {
     const shd_model_config config = shd_job_model_config(job);
-    return shd_model_create(&config, out);
+    sherd_status status = shd_model_create(&config, out);
+    return status == SHERD_CONFIG ? shd_job_fail_within(job, status) : status;
 }
 
 sherd_status shd_job_plan(const shd_job *job, int32_t stage, int32_t rank, shd_plan **out) {
     sherd_options options;
     shd_job_options(job, &options);
-    SHD_TRY(shd_options_check(&options));
+    sherd_status status = shd_options_check(&options);
+    if (status != SHERD_OK) return shd_job_fail_within(job, status);
     options.stage = stage;
     shd_policy policy;
     shd_options_policy(&options, rank, &policy);
     shd_model *model;
     SHD_TRY(shd_job_model(job, &model));
-    sherd_status status = shd_plan_create(shd_model_describe(model), &policy, out);
+    status = shd_plan_create(shd_model_describe(model), &policy, out);
     shd_model_destroy(model);
     return status;
 }

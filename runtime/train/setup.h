@@ -19,12 +19,12 @@ void shd_job_options(const shd_job *job, sherd_options *out);
 shd_model_config shd_job_model_config(const shd_job *job);
 
 /* The job's model, its scratch memory sized for shd_job_threads. Owns: destroy *out with shd_model_destroy.
- * Fails: CONFIG (a key that is impossible, named), MEMORY. */
+ * Fails: CONFIG (a key that is impossible, named, with its place), MEMORY. */
 sherd_status shd_job_model(const shd_job *job, shd_model **out);
 
 /* The plan that a session of the job has on rank `rank`, were its stage `stage`.
  * Owns: destroy *out with shd_plan_destroy.
- * Fails: CONFIG, ARGUMENT, MEMORY. */
+ * Fails: CONFIG (with the key's place), ARGUMENT, MEMORY. */
 sherd_status shd_job_plan(const shd_job *job, int32_t stage, int32_t rank, shd_plan **out);
 
 /* A program that a session of the job runs under such a plan.

@@ -296,15 +296,20 @@ sherd_status shd_train_run(const shd_job *job, const sherd_options *place, const
 
 /* --- looking without starting ------------------------------------------------------------------------------------- */
 
+static sherd_status check_plan(const shd_job *job) {
+    shd_plan *plan;
+    SHD_TRY(shd_job_plan(job, (int32_t)job->shard.stage, 0, &plan));
+    shd_plan_destroy(plan);
+    return SHERD_OK;
+}
+
 static sherd_status check_init(const shd_job *job) {
     shd_model *model;
+    shd_weights_file *file;
+    if (!job->model.init.path) return SHERD_OK;
     SHD_TRY(shd_job_model(job, &model));
-    sherd_status status = SHERD_OK;
-    if (job->model.init.path) {
-        shd_weights_file *file;
-        status = shd_weights_file_open(job->model.init.path, model, &file);
-        if (status == SHERD_OK) shd_weights_file_close(file);
-    }
+    sherd_status status = shd_weights_file_open(job->model.init.path, model, &file);
+    if (status == SHERD_OK) shd_weights_file_close(file);
     shd_model_destroy(model);
     return status;
 }
@@ -317,6 +322,7 @@ static sherd_status check_data(job_run *run) {
 sherd_status shd_train_check(const shd_job *job) {
     job_run run = {.job = job};
     shd_job_options(job, &run.options);
+    SHD_TRY(check_plan(job));
     SHD_TRY(check_init(job));
     sherd_status status = check_data(&run);
     fini(&run);

@@ -42,8 +42,9 @@ typedef struct shd_train_hooks {
     void *user;
 } shd_train_hooks;
 
-/* Looks at all that a job needs beyond its file, without starting anything: data files (header, length, format), the
- * init file (names, shapes), the model, a checkpoint to resume from. One process does it before ranks are started.
+/* Looks at all that a job needs beyond its file, without starting anything: the model, the session's options, the
+ * init file (names, shapes), data files (header, length, format), a checkpoint to resume from. One process does it
+ * before ranks are started.
  * Fails: CONFIG, DATA (file and place), IO, MEMORY. */
 sherd_status shd_train_check(const shd_job *job);
 

@@ -22,7 +22,9 @@ static sherd_status read(const void *user, int32_t index, int64_t first, int64_t
 }
 
 static sherd_status init(shd_weights_file *file, const char *path, const shd_model *model) {
-    SHD_TRY(shd_safetensors_open(path, &file->file));
+    /* A job that names a file that is not there is refused like one whose file is wrong. */
+    sherd_status status = shd_safetensors_open(path, &file->file);
+    if (status != SHERD_OK) return shd_fail_within(status == SHERD_IO ? SHERD_DATA : status, "model.init");
     const shd_weight_source source = {.label = path,
                                       .tensor_count = shd_safetensors_count(file->file),
                                       .describe = describe,

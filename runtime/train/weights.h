@@ -7,7 +7,7 @@
 typedef struct shd_weights_file shd_weights_file;
 
 /* Opens `path` and matches it with the model. Owns: borrows `model`; close *out with shd_weights_file_close.
- * Fails: IO, DATA (every tensor that is missing or does not fit), MEMORY. */
+ * Fails: DATA (no such file; every tensor that is missing or does not fit), MEMORY. */
 sherd_status shd_weights_file_open(const char *path, const shd_model *model, shd_weights_file **out);
 /* Accepts NULL. */
 void shd_weights_file_close(shd_weights_file *file);

@@ -132,12 +132,22 @@ class Train(unittest.TestCase):
         self.assertEqual(done.returncode, 2)
         self.assertIn("ranks 3 = 6", done.stderr)
 
+    def test_what_only_model_and_session_can_refuse_has_its_place_and_starts_no_rank(self):
+        for setting, said in (("model.frozen=[nix]", 'model.frozen: "nix" matches no tensor'), ("model.d_model=49", "the nearest that fit are 48 and 51")):
+            for command in (("train", self.job, "-n", "2"), ("train", self.job, "--dry-run"), ("plan", self.job)):
+                done = sherd(*command, "--set", setting)
+                self.assertEqual(done.returncode, 2, done.stderr)
+                self.assertTrue(done.stderr.startswith(f"sherd: --set {setting}: model."), done.stderr)
+                self.assertIn(said, done.stderr)
+                self.assertEqual(done.stderr.count("\n"), 1)
+
     def test_bad_data_exits_3_before_any_rank_starts(self):
-        for data in ("/dev/null", os.path.join(self.folder.name, "missing.bin"), self.job):
-            done = sherd("train", self.job, "-n", "2", "--set", f"data.train={data}")
-            self.assertEqual(done.returncode, 3, done.stderr)
-            self.assertIn(data, done.stderr)
-            self.assertNotIn("rank", done.stderr)
+        for key in ("data.train", "model.init"):
+            for path in ("/dev/null", os.path.join(self.folder.name, "missing"), self.job):
+                done = sherd("train", self.job, "-n", "2", "--set", f"{key}={path}")
+                self.assertEqual(done.returncode, 3, done.stderr)
+                self.assertIn(path, done.stderr)
+                self.assertNotIn("rank", done.stderr)
 
     def test_explain_shows_every_section_and_starts_nothing(self):
         done = sherd("train", "--explain")

@@ -70,9 +70,11 @@ Test(config, sizes_that_overflow_are_refused_by_name) {
 }
 
 Test(config, sizes_that_do_not_fit_each_other_are_refused_by_name) {
-    REFUSED(gpt2, d_model, 50, "model.d_model 50 is not a multiple of model.n_head 3");
-    REFUSED(llama, n_kv_head, 4, "model.n_head 6 is not a multiple of model.n_kv_head 4");
-    REFUSED(llama, n_kv_head, 12, "model.n_head 6 is not a multiple of model.n_kv_head 12");
+    REFUSED(gpt2, d_model, 50,
+            "model.d_model 50 is not a multiple of model.n_head 3; the nearest that fit are 48 and 51");
+    REFUSED(gpt2, d_model, 2, "model.d_model 2 is below model.n_head 3; the least that fits is 3");
+    REFUSED(llama, n_kv_head, 4, "model.n_kv_head 4 does not divide model.n_head 6; take a divisor of it");
+    REFUSED(llama, n_kv_head, 12, "model.n_kv_head 12 does not divide model.n_head 6");
     REFUSED(llama, d_model, 18,
             "model.d_model 18 / model.n_head 6 gives heads of 3: rotary positions need an even head size");
     REFUSED(llama, rope_theta, 0, "model.rope_theta 0 must be a finite number of at least 1");

@@ -4,6 +4,7 @@
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 static const char base_text[] =
@@ -59,6 +60,25 @@ Test(setup, divides_the_cores_by_the_ranks) {
     job = job_with("run.ranks=1");
     cr_assert_eq(shd_job_threads(job), cores);
     shd_job_destroy(job);
+}
+
+/* `message` is how the cause begins, after the job file's path where it begins with a colon. */
+static void refused(const char *setting, const char *message) {
+    shd_job *job = job_with(setting);
+    shd_plan *plan = NULL;
+    char expected[256];
+    cr_assert_eq(shd_job_plan(job, 2, 0, &plan), SHERD_CONFIG, "%s is accepted", setting);
+    cr_assert_null(plan);
+    snprintf(expected, sizeof expected, "%s%s", *message == ':' ? job->path : "", message);
+    cr_assert_eq(strncmp(sherd_last_error(), expected, strlen(expected)), 0, "%s", sherd_last_error());
+    shd_job_destroy(job);
+}
+
+/* Model, optimizer and session know keys; the place is the job's. */
+Test(setup, what_others_refuse_has_its_place) {
+    refused("model.d_model=25", "--set model.d_model=25: model.d_model 25 is not a multiple of model.n_head 3");
+    refused("model.frozen=[nix]", "--set model.frozen=[nix]: model.frozen: \"nix\" matches no tensor");
+    refused("optimizer.lr=0.0625", ":5:35:optimizer.min_lr is 0.125; it must not be above optimizer.lr");
 }
 
 Test(setup, plans_the_job_at_any_stage) {
