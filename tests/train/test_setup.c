@@ -78,7 +78,7 @@ static void refused(const char *setting, const char *message) {
 Test(setup, what_others_refuse_has_its_place) {
     refused("model.d_model=25", "--set model.d_model=25: model.d_model 25 is not a multiple of model.n_head 3");
     refused("model.frozen=[nix]", "--set model.frozen=[nix]: model.frozen: \"nix\" matches no tensor");
-    refused("optimizer.lr=0.0625", ":5:35:optimizer.min_lr is 0.125; it must not be above optimizer.lr");
+    refused("optimizer.lr=0.0625", ":5:43: optimizer.min_lr is 0.125; it must not be above optimizer.lr");
 }
 
 Test(setup, plans_the_job_at_any_stage) {
