@@ -8,8 +8,10 @@
 
 static sherd_status advance(sherd_session *session, const shd_instruction **due) {
     sherd_status status = shd_engine_advance(session->engine, due);
-    if (status == SHERD_NUMERIC) return shd_session_die_together(session, status); /* the verdict is every rank's */
-    return status == SHERD_OK ? SHERD_OK : shd_session_die(session, status);
+    if (status == SHERD_OK) return SHERD_OK;
+    if (status != SHERD_NUMERIC) return shd_session_die(session, status);
+    session->phase = SHD_PHASE_DEAD; /* the verdict is every rank's: nobody needs to be told */
+    return status;
 }
 
 /* "forward of unit 2 (h.1)" */

@@ -8,12 +8,18 @@
 
 /* Where a session is in its life; each public call states which phases it needs. */
 typedef enum shd_phase {
-    SHD_PHASE_EMPTY,    /* created; parameters undefined */
+    SHD_PHASE_EMPTY,    /* created, or a fill or load has failed; parameters undefined */
     SHD_PHASE_BOUNDARY, /* between steps */
     SHD_PHASE_STEP,
     SHD_PHASE_EVALUATION,
     SHD_PHASE_DEAD /* an earlier failure ended it */
 } shd_phase;
+
+/* What a rank tells all others when they agree: how it fared, and the cause, or what it found. */
+typedef struct shd_ballot {
+    sherd_status status;
+    char text[2000];
+} shd_ballot;
 
 struct sherd_session {
     sherd_options options; /* rendezvous is not kept */
@@ -25,7 +31,7 @@ struct sherd_session {
     shd_engine *engine;
     int64_t step_count;
     bool bracket_open;
-    int64_t verified_peak_bytes; /* what the verifier found for the training program */
+    shd_ballot *ballots; /* [world_size]: every rank's in the last vote; then room for the own one */
 };
 
 /* Fails with STATE, naming the call and where the session is, unless it is in `phase`. */
@@ -35,10 +41,11 @@ sherd_status shd_session_expect(const sherd_session *session, shd_phase phase, c
  * `status`. */
 sherd_status shd_session_die(sherd_session *session, sherd_status status);
 
-/* The same when every rank knows the failure already, and fails alike. Returns `status`. */
-sherd_status shd_session_die_together(sherd_session *session, sherd_status status);
+/* Fills session->ballots with every rank's status and text. Collective. Fails: COMM and worse. */
+sherd_status shd_session_vote(sherd_session *session, sherd_status mine, const char *text);
 
-/* One status for all ranks: that of the lowest rank that failed, with its cause. Collective. */
+/* One status for all ranks: that of the lowest rank that failed, with its cause. Below 100 the session lives on.
+ * Collective. */
 sherd_status shd_session_agree(sherd_session *session, sherd_status mine);
 
 /* Runs PROLOGUE: afterwards the session is at a step boundary with every parameter in place. Collective. */

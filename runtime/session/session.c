@@ -6,6 +6,7 @@
 #include "runtime/session/internal.h"
 #include "runtime/session/setup.h"
 
+#include <stdio.h>
 #include <string.h>
 
 /* --- planning: every rank plans for all ranks, so that the verifier sees the whole host --------------------------- */
@@ -48,10 +49,8 @@ static sherd_status compile_kind(sherd_session *session, host_programs *host, sh
     if (micro_steps == 0) return SHERD_OK;
     for (int32_t r = 0; r < host->rank_count; r++)
         SHD_TRY(shd_program_compile(host->plans[r], kind, micro_steps, session->options.clip > 0, &host->programs[r]));
-    int64_t peak_bytes;
     SHD_TRY(shd_program_verify((const shd_plan *const *)host->plans, (const shd_program *const *)host->programs,
-                               host->rank_count, &peak_bytes));
-    if (kind == SHD_PROGRAM_TRAIN) session->verified_peak_bytes = peak_bytes;
+                               host->rank_count, NULL));
     for (int32_t r = 0; r < host->rank_count; r++) {
         if (r == session->options.rank)
             session->programs[kind] = host->programs[r];
@@ -116,6 +115,8 @@ static sherd_status start_engine(sherd_session *session) {
 
 static sherd_status init(sherd_session *session, const sherd_model *model) {
     SHD_TRY(plan_all(session, model));
+    session->ballots = shd_alloc((size_t)session->options.world_size + 1, sizeof *session->ballots);
+    if (!session->ballots) return shd_fail(SHERD_MEMORY, "no memory for the ranks to agree in");
     SHD_TRY(shd_pool_create(session->options.threads, &session->pool));
     SHD_TRY(meet(session));
     sherd_status status = start_engine(session);
@@ -125,8 +126,6 @@ static sherd_status init(sherd_session *session, const sherd_model *model) {
 sherd_status sherd_session_create(const sherd_options *options, const sherd_model *model, sherd_session **out) {
     if (!options || !model || !out)
         return shd_fail(SHERD_ARGUMENT, "sherd_session_create needs options, a model and a place for the session");
-    if (model->size != sizeof *model)
-        return shd_fail(SHERD_ARGUMENT, "sherd_model.size is %zu; set it to sizeof(sherd_model)", model->size);
     SHD_TRY(shd_options_check(options));
     if (options->rank < 0 || options->rank >= options->world_size)
         return shd_fail(SHERD_CONFIG, "rank is %d; with world_size %d it must be 0 to %d", options->rank,
@@ -153,6 +152,7 @@ void sherd_session_destroy(sherd_session *session) {
     shd_pool_destroy(session->pool);
     for (int32_t kind = 0; kind < SHD_PROGRAM_KINDS; kind++) shd_program_destroy(session->programs[kind]);
     shd_plan_destroy(session->plan);
+    shd_free(session->ballots);
     shd_free(session);
 }
 
@@ -202,33 +202,25 @@ sherd_status shd_session_die(sherd_session *session, sherd_status status) {
     return status;
 }
 
-sherd_status shd_session_die_together(sherd_session *session, sherd_status status) {
-    /* Telling peers could overtake what they are about to find themselves, and hide its cause. */
-    if (sherd_status_is_fatal(status)) return shd_session_die(session, status);
-    session->phase = SHD_PHASE_DEAD;
-    return status;
+_Static_assert(sizeof(shd_ballot) <= SHD_COMM_EXCHANGE_BYTES, "a ballot goes into one exchange");
+
+sherd_status shd_session_vote(sherd_session *session, sherd_status mine, const char *text) {
+    shd_ballot *own = &session->ballots[session->options.world_size];
+    own->status = mine;
+    snprintf(own->text, sizeof own->text, "%s", text);
+    sherd_status status = shd_comm_exchange(session->comm, own, sizeof *own, session->ballots);
+    return status == SHERD_OK ? SHERD_OK : shd_session_die(session, status);
 }
 
-typedef struct ballot {
-    sherd_status status;
-    char cause[1000];
-} ballot;
-
 sherd_status shd_session_agree(sherd_session *session, sherd_status mine) {
-    int32_t ranks = session->options.world_size;
-    ballot *all = shd_alloc((size_t)ranks + 1, sizeof *all);
-    if (!all) return shd_session_die(session, shd_fail(SHERD_MEMORY, "no memory for an agreement"));
-    ballot *own = &all[ranks];
-    own->status = mine;
-    strncpy(own->cause, sherd_last_error(), sizeof own->cause - 1);
-    sherd_status status = shd_comm_exchange(session->comm, own, sizeof *own, all);
-    for (int32_t r = 0; r < ranks && status == SHERD_OK; r++) {
-        if (all[r].status == SHERD_OK) continue;
-        status = r == session->options.rank ? shd_fail(all[r].status, "%s", all[r].cause)
-                                            : shd_fail(all[r].status, "rank %d: %s", r, all[r].cause);
-    }
-    shd_free(all);
-    return status;
+    SHD_TRY(shd_session_vote(session, mine, mine == SHERD_OK ? "" : sherd_last_error()));
+    int32_t r = 0;
+    while (r < session->options.world_size && session->ballots[r].status == SHERD_OK) r++;
+    if (r == session->options.world_size) return SHERD_OK;
+    const shd_ballot *failed = &session->ballots[r];
+    if (sherd_status_is_fatal(failed->status)) session->phase = SHD_PHASE_DEAD;
+    return r == session->options.rank ? shd_fail(failed->status, "%s", failed->text)
+                                      : shd_fail(failed->status, "rank %d: %s", r, failed->text);
 }
 
 /* --- parameters --------------------------------------------------------------------------------------------------- */
@@ -264,12 +256,12 @@ sherd_status sherd_session_fill(sherd_session *session, sherd_fill_fn fill, void
         SHD_TRY(shd_session_expect(session, SHD_PHASE_BOUNDARY, "sherd_session_fill"));
     /* Peers may still be reading what the last step left. */
     SHD_TRY(shd_session_agree(session, SHERD_OK));
+    session->phase = SHD_PHASE_EMPTY;
     filler with = {.fill = fill, .user = user};
     sherd_status status = shd_engine_visit(session->engine, -1, -1, fill_slice, &with);
     for (int32_t s = 0; s < session->plan->policy.state_count && status == SHERD_OK; s++)
         status = shd_engine_visit(session->engine, s, -1, clear_slice, NULL);
-    status = shd_session_agree(session, status);
-    if (status != SHERD_OK) return shd_session_die_together(session, status);
+    SHD_TRY(shd_session_agree(session, status));
     session->step_count = 0;
     return shd_session_begin_life(session);
 }

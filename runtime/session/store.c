@@ -6,6 +6,7 @@
 #include "runtime/base/status.h"
 #include "runtime/session/internal.h"
 
+#include <stdio.h>
 #include <string.h>
 
 /* --- what there is to store --------------------------------------------------------------------------------------- */
@@ -91,51 +92,41 @@ static sherd_status commit(const sherd_session *session, const char *dir, const 
     return shd_checkpoint_commit(dir, &manifest);
 }
 
-/* A failure that all ranks agree on leaves the session alive; one of the agreement itself does not. */
-static sherd_status agree_or_die(sherd_session *session, sherd_status mine) {
-    sherd_status status = shd_session_agree(session, mine);
-    return sherd_status_is_fatal(status) ? shd_session_die(session, status) : status;
-}
-
 sherd_status sherd_session_save(sherd_session *session, const char *dir, const char *note) {
     SHD_TRY(shd_session_expect(session, SHD_PHASE_BOUNDARY, "sherd_session_save"));
     if (!dir) return shd_fail(SHERD_ARGUMENT, "sherd_session_save: the folder is NULL");
-    sherd_status status = agree_or_die(session, write_rank(session, dir));
-    if (status == SHERD_OK) status = agree_or_die(session, commit(session, dir, note));
+    sherd_status status = shd_session_agree(session, write_rank(session, dir));
+    if (status == SHERD_OK) status = shd_session_agree(session, commit(session, dir, note));
     if (status != SHERD_OK && session->options.rank == 0) shd_checkpoint_discard(dir, session->step_count);
     return status;
 }
 
 /* --- loading ------------------------------------------------------------------------------------------------------ */
 
-/* Which checkpoint: rank 0 looks, so that a folder that changes meanwhile cannot divide the ranks. */
-typedef struct choice {
-    sherd_status status;
-    char path[2000]; /* or the cause */
-} choice;
+enum { PATH_BYTES = sizeof((shd_ballot *)0)->text };
 
-static void choose(const char *dir, choice *out) {
-    *out = (choice){0};
+/* The checkpoint that `dir` means, of which `path` has room for the name. */
+static sherd_status find(const char *dir, char path[PATH_BYTES]) {
     char *found = NULL;
-    out->status = shd_checkpoint_find(dir, &found);
-    if (out->status == SHERD_OK && !found)
-        out->status = shd_fail(SHERD_DATA, "%s: no complete checkpoint is there", dir);
-    if (out->status == SHERD_OK && strlen(found) >= sizeof out->path)
-        out->status = shd_fail(SHERD_ARGUMENT, "%s: the path is longer than %zu bytes", found, sizeof out->path - 1);
-    strncpy(out->path, out->status == SHERD_OK ? found : sherd_last_error(), sizeof out->path - 1);
+    SHD_TRY(shd_checkpoint_find(dir, &found));
+    if (!found) return shd_fail(SHERD_DATA, "%s: no complete checkpoint is there", dir);
+    int length = snprintf(path, PATH_BYTES, "%s", found);
     shd_free(found);
+    if (length >= PATH_BYTES)
+        return shd_fail(SHERD_ARGUMENT, "%s: the path is longer than %d bytes", dir, PATH_BYTES - 1);
+    return SHERD_OK;
 }
 
-static sherd_status choose_together(sherd_session *session, const char *dir, choice *out) {
-    choice *all = shd_alloc((size_t)session->options.world_size + 1, sizeof *all);
-    if (!all) return shd_session_die(session, shd_fail(SHERD_MEMORY, "no memory to choose a checkpoint"));
-    choice *mine = &all[session->options.world_size];
-    if (session->options.rank == 0) choose(dir, mine);
-    sherd_status status = shd_comm_exchange(session->comm, mine, sizeof *mine, all);
-    if (status == SHERD_OK) *out = all[0];
-    shd_free(all);
-    if (status != SHERD_OK) return shd_session_die(session, status);
-    return out->status == SHERD_OK ? SHERD_OK : shd_fail(out->status, "%s", out->path);
+/* Rank 0 looks for all, so that a folder that changes meanwhile cannot divide the ranks. */
+static sherd_status find_together(sherd_session *session, const char *dir, char path[PATH_BYTES]) {
+    sherd_status mine = SHERD_OK;
+    path[0] = 0;
+    if (session->options.rank == 0) mine = find(dir, path);
+    SHD_TRY(shd_session_vote(session, mine, mine == SHERD_OK ? path : sherd_last_error()));
+    const shd_ballot *found = &session->ballots[0];
+    if (found->status != SHERD_OK) return shd_fail(found->status, "%s", found->text);
+    memcpy(path, found->text, PATH_BYTES);
+    return SHERD_OK;
 }
 
 static sherd_status check_fit(const sherd_session *session, const shd_checkpoint *checkpoint) {
@@ -164,46 +155,53 @@ static sherd_status read_shards(sherd_session *session, const shd_checkpoint *ch
     return status;
 }
 
-static sherd_status read_checkpoint(sherd_session *session, const char *path, char **note) {
+static sherd_status open_fitting(const sherd_session *session, const char *path, shd_checkpoint **out) {
     shd_checkpoint *checkpoint;
     SHD_TRY(shd_checkpoint_open(path, &checkpoint));
-    const shd_checkpoint_manifest *saved = shd_checkpoint_content(checkpoint);
     sherd_status status = check_fit(session, checkpoint);
-    /* At stage 0 every rank holds everything, so it reads every rank's part. */
-    bool all = session->options.stage == 0;
-    for (int32_t r = 0; r < session->options.world_size && status == SHERD_OK; r++)
-        if (all || r == session->options.rank) status = read_shards(session, checkpoint, r);
-    if (status == SHERD_OK && note) {
-        char *copy = shd_strdup(saved->note ? saved->note : "{}");
-        if (copy)
-            *note = copy;
-        else
-            status = shd_fail(SHERD_MEMORY, "no memory for the checkpoint's note");
-    }
-    if (status == SHERD_OK) session->step_count = saved->step;
-    shd_checkpoint_close(checkpoint);
+    if (status == SHERD_OK)
+        *out = checkpoint;
+    else
+        shd_checkpoint_close(checkpoint);
     return status;
+}
+
+/* Everything this rank holds; at stage 0 that is every rank's part. */
+static sherd_status read_checkpoint(sherd_session *session, const shd_checkpoint *checkpoint, char **note) {
+    bool all = session->options.stage == 0;
+    for (int32_t r = 0; r < session->options.world_size; r++)
+        if (all || r == session->options.rank) SHD_TRY(read_shards(session, checkpoint, r));
+    const char *stored = shd_checkpoint_content(checkpoint)->note;
+    *note = shd_strdup(stored ? stored : "{}");
+    return *note ? SHERD_OK : shd_fail(SHERD_MEMORY, "no memory for the checkpoint's note");
+}
+
+/* All ranks read, or none has begun to. */
+static sherd_status load_together(sherd_session *session, const char *path, char **note) {
+    shd_checkpoint *checkpoint = NULL;
+    sherd_status status = shd_session_agree(session, open_fitting(session, path, &checkpoint));
+    if (status == SHERD_OK) {
+        session->phase = SHD_PHASE_EMPTY;
+        status = shd_session_agree(session, read_checkpoint(session, checkpoint, note));
+    }
+    if (status == SHERD_OK) session->step_count = shd_checkpoint_content(checkpoint)->step;
+    shd_checkpoint_close(checkpoint);
+    return status == SHERD_OK ? shd_session_begin_life(session) : status;
 }
 
 sherd_status sherd_session_load(sherd_session *session, const char *dir, char **note) {
     if (!session || !dir) return shd_fail(SHERD_ARGUMENT, "sherd_session_load needs a session and a folder");
     if (session->phase != SHD_PHASE_EMPTY)
         SHD_TRY(shd_session_expect(session, SHD_PHASE_BOUNDARY, "sherd_session_load"));
-    choice chosen;
-    SHD_TRY(choose_together(session, dir, &chosen));
-    char *loaded = NULL;
-    sherd_status status = shd_session_agree(session, read_checkpoint(session, chosen.path, &loaded));
-    if (status != SHERD_OK) {
-        /* Parameters may be half overwritten: the session must not go on with them. */
-        shd_free(loaded);
-        return shd_session_die_together(session, status);
-    }
-    if (note)
-        *note = loaded;
+    char path[PATH_BYTES], *stored = NULL;
+    SHD_TRY(find_together(session, dir, path));
+    sherd_status status = load_together(session, path, &stored);
+    if (status == SHERD_OK) shd_log(SHERD_LOG_INFO, "loaded %s", path);
+    if (status == SHERD_OK && note)
+        *note = stored;
     else
-        shd_free(loaded);
-    shd_log(SHERD_LOG_INFO, "loaded %s", chosen.path);
-    return shd_session_begin_life(session);
+        shd_free(stored);
+    return status;
 }
 
 void sherd_note_free(char *note) { shd_free(note); }

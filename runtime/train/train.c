@@ -157,12 +157,7 @@ static sherd_status run_step(job_run *run) {
 
 static sherd_status run_steps(job_run *run) {
     run->row_end_ms = shd_clock_ms();
-    while (run->summary.step < run->job->train.steps && !run->summary.stopped) {
-        int64_t step = run->summary.step;
-        sherd_status status = run_step(run);
-        if (status == SHERD_NUMERIC) return shd_fail_within(status, "step %lld", (long long)step);
-        SHD_TRY(status);
-    }
+    while (run->summary.step < run->job->train.steps && !run->summary.stopped) SHD_TRY(run_step(run));
     return SHERD_OK;
 }
 

@@ -183,3 +183,82 @@ Test(store, a_save_that_fails_is_an_error_on_all_ranks_and_leaves_the_session_al
     cr_assert_eq(line, 0, "line %d", line);
     unlink(file);
 }
+
+/* --- what a failure leaves ---------------------------------------------------------------------------------------- */
+
+static sherd_status fill_but_on_rank_1(void *user, int32_t tensor, int64_t first, int64_t count, float *values) {
+    const sherd_options *options = user;
+    return options->rank == 1 && tensor == TOY_MATRIX ? SHERD_DATA : toy_fill(NULL, tensor, first, count, values);
+}
+
+/* A refused checkpoint changes nothing; a fill that fails empties the session, and another one revives it. */
+static int fail_and_go_on(void *user, const sherd_options *options) {
+    struct story *told = user;
+    sherd_session *session;
+    char *note = NULL;
+    EXPECT(sherd_session_create(options, toy_model(), &session) == SHERD_OK);
+    EXPECT(sherd_session_fill(session, toy_fill, NULL) == SHERD_OK);
+    int line = take_steps(session, options, 1, told);
+    if (line) return line;
+    EXPECT(sherd_session_load(session, told->dir, &note) == SHERD_DATA);
+    EXPECT(strstr(sherd_last_error(), "lion") && !note);
+    line = take_steps(session, options, STEPS, told);
+    if (line) return line;
+    EXPECT(sherd_session_fill(session, fill_but_on_rank_1, (void *)(uintptr_t)options) == SHERD_DATA);
+    EXPECT(sherd_step_begin(session, 1) == SHERD_STATE);
+    EXPECT(sherd_session_save(session, told->dir, NULL) == SHERD_STATE);
+    EXPECT(sherd_session_fill(session, toy_fill, NULL) == SHERD_OK);
+    struct story again = {.dir = told->dir};
+    line = take_steps(session, options, STEPS, &again);
+    for (int step = 0; options->rank == 0 && step < STEPS; step++) EXPECT(again.norms[step] == told->norms[step]);
+    sherd_session_destroy(session);
+    return line;
+}
+
+Test(store, a_failed_load_or_fill_leaves_a_session_that_can_go_on, .timeout = 60) {
+    for (int stage = 0; stage <= 3; stage++)
+        for (int gather = SHERD_GATHER_AUTO; gather <= SHERD_GATHER_COPY; gather += 2) {
+            char dir[40];
+            make_folder(dir);
+            struct story lion = {.dir = dir}, told = {.dir = dir};
+            sherd_options options = toy_options(2, stage, (sherd_gather)gather);
+            options.optimizer.kind = SHERD_LION;
+            cr_assert_eq(run_ranks(2, &options, train_and_save, &lion), 0);
+            options.optimizer.kind = SHERD_ADAMW;
+            int line = run_ranks(2, &options, fail_and_go_on, &told);
+            cr_assert_eq(line, 0, "stage %d, gather %d: line %d", stage, gather, line);
+            remove_folder(dir);
+        }
+}
+
+/* A byte of one rank's file is lost: nobody may train on what was read. */
+static int load_damaged(void *user, const sherd_options *options) {
+    const struct story *told = user;
+    sherd_session *session;
+    char *note = NULL;
+    EXPECT(sherd_session_create(options, toy_model(), &session) == SHERD_OK);
+    EXPECT(sherd_session_fill(session, toy_fill, NULL) == SHERD_OK);
+    EXPECT(sherd_session_load(session, told->dir, &note) == SHERD_DATA);
+    EXPECT(!note && sherd_session_step_count(session) == 0);
+    EXPECT(sherd_step_begin(session, 1) == SHERD_STATE);
+    EXPECT(sherd_session_fill(session, toy_fill, NULL) == SHERD_OK);
+    EXPECT(sherd_step_begin(session, 1) == SHERD_OK);
+    sherd_session_destroy(session);
+    return 0;
+}
+
+Test(store, a_damaged_part_is_refused_on_every_rank_and_empties_the_session, .timeout = 60) {
+    char dir[40], command[200];
+    make_folder(dir);
+    struct story told = {.dir = dir};
+    sherd_options options = toy_options(2, 3, SHERD_GATHER_AUTO);
+    cr_assert_eq(run_ranks(2, &options, train_and_save, &told), 0);
+    snprintf(command, sizeof command,
+             "f=$(ls %s/step-*/*1* | head -n 1) && "
+             "printf '\\377\\376' | dd of=$f bs=1 seek=$(($(stat -c %%s $f) / 2)) conv=notrunc status=none",
+             dir);
+    cr_assert_eq(system(command), 0);
+    int line = run_ranks(2, &options, load_damaged, &told);
+    cr_assert_eq(line, 0, "line %d", line);
+    remove_folder(dir);
+}

@@ -54,7 +54,9 @@ typedef struct sherd_evaluation {
  * Collective: every rank of the job must call it with the same options (but rank) and the same model.
  * Parameters are undefined until sherd_session_fill or sherd_session_load.
  * Owns: borrows `options` and `model` during the call. The caller destroys *out.
- * Fails: ARGUMENT, CONFIG (an option's value, named), MEMORY, MISMATCH (ranks with other plans, named), TIMEOUT. */
+ * Fails: ARGUMENT (what the model's description has wrong), CONFIG (an option's value, named), MEMORY, MISMATCH (ranks
+ * with other plans, named), TIMEOUT (the missing ranks named), PEER, COMM; INTERNAL (the plan does not stand its
+ * verification). */
 SHERD_API sherd_status sherd_session_create(const sherd_options *options, const sherd_model *model,
                                             sherd_session **out);
 
@@ -64,8 +66,9 @@ SHERD_API void sherd_session_destroy(sherd_session *session);
 /* Fills `values` with elements [first, first + count) of tensor `tensor` (index as described, row-major order). */
 typedef sherd_status (*sherd_fill_fn)(void *user, int32_t tensor, int64_t first, int64_t count, float *values);
 
-/* Sets every parameter: calls `fill` for each slice that this rank stores, and only for those. Collective. Optimizer
- * state starts at zero. */
+/* Sets every parameter: calls `fill` for each slice that this rank stores, and only for those. Optimizer state and step
+ * count start at zero. Collective; before the first step or between two. Fails: STATE; on all ranks alike as `fill`
+ * does, and then parameters are undefined, as after create; COMM and worse. */
 SHERD_API sherd_status sherd_session_fill(sherd_session *session, sherd_fill_fn fill, void *user);
 
 /* Opens a step. `target_count`: counted targets in this rank's micro-batches of the step; their sum over the ranks
@@ -90,7 +93,8 @@ SHERD_API sherd_status sherd_add_loss(sherd_session *session, const double *term
 SHERD_API sherd_status sherd_raise(sherd_session *session, uint32_t flags);
 
 /* Closes the step: reduces, clips, updates. Collective. `result` may be NULL. Fails: STATE; NUMERIC when loss or
- * gradient norm is not finite (on all ranks alike; no parameter has changed if clip > 0). */
+ * gradient norm is not finite (on all ranks alike, and it ends the session; with clip > 0 no parameter has changed);
+ * COMM and worse. */
 SHERD_API sherd_status sherd_step(sherd_session *session, sherd_step_result *result);
 
 /* An evaluation: eval_micro_steps times forward of units 0 … U-1, between begin and end; at step boundaries only. A
@@ -100,7 +104,7 @@ SHERD_API sherd_status sherd_evaluate_begin(sherd_session *session);
 SHERD_API sherd_status sherd_evaluate_end(sherd_session *session, int64_t target_count, sherd_evaluation *result);
 
 /* The other style: hand over the mathematics of a unit and let sherd run the program. A callback that fails ends the
- * step. */
+ * session: sherd_run_step returns its status, and PEER on the other ranks. */
 typedef sherd_status (*sherd_unit_fn)(void *user, const sherd_view *view);
 typedef struct sherd_callbacks {
     size_t size; /* sizeof(sherd_callbacks) */
@@ -108,7 +112,7 @@ typedef struct sherd_callbacks {
     void *user;
 } sherd_callbacks;
 
-/* step_begin, all brackets and step in one call. */
+/* step_begin, all brackets and step in one call. Fails: as those and the callbacks do. */
 SHERD_API sherd_status sherd_run_step(sherd_session *session, int64_t target_count, const sherd_callbacks *callbacks,
                                       sherd_step_result *result);
 
@@ -116,14 +120,15 @@ SHERD_API sherd_status sherd_run_step(sherd_session *session, int64_t target_cou
 SHERD_API int64_t sherd_session_step_count(const sherd_session *session);
 
 /* Writes a checkpoint `step-%08d` (completed steps) into `dir`, complete or not at all. Collective; at step boundaries.
- * `note`: a JSON object stored in the manifest (a trainer's own state), or NULL. Fails: IO, DATA, on all ranks
- * alike. */
+ * `note`: a JSON object stored in the manifest (a trainer's own state), or NULL. Fails: STATE; IO, DATA, on all ranks
+ * alike, and the session goes on; COMM and worse. */
 SHERD_API sherd_status sherd_session_save(sherd_session *session, const char *dir, const char *note);
 
 /* Restores parameters, optimizer state and step count from `dir`: a checkpoint, or a folder of them (the newest
- * complete one). Collective. On success *note is the stored object, to be released with sherd_note_free; NULL `note` is
- * allowed. Fails: DATA when there is none, it is damaged, or it does not fit the model and layout (both named), on all
- * ranks alike. */
+ * complete one). Collective; before the first step or between two. On success *note is the stored object, to be released
+ * with sherd_note_free; NULL `note` is allowed. Fails, on all ranks alike: STATE; DATA when there is none, or it does not
+ * fit the model and layout (both named); DATA, IO or MEMORY while it is read, and then parameters are undefined, as
+ * after create; COMM and worse. */
 SHERD_API sherd_status sherd_session_load(sherd_session *session, const char *dir, char **note);
 SHERD_API void sherd_note_free(char *note);
 

@@ -1,7 +1,7 @@
 /* Status codes: what a call may return, and how bad it is.
  *
- * Every fallible function returns a sherd_status. Codes below 100: the call failed and the object is as before.
- * From 100: the session is dead; only sherd_session_destroy is allowed. */
+ * Every fallible function returns a sherd_status. Codes below 100: the call failed and the object is as before, unless
+ * the function says what is left of it. From 100: the session is dead; only sherd_session_destroy is allowed. */
 #ifndef SHERD_STATUS_H
 #define SHERD_STATUS_H
 
@@ -44,7 +44,7 @@ typedef enum sherd_status {
 /* The code's text, a constant string; "unknown status" for other values. Threads: any. */
 SHERD_API const char *sherd_status_text(sherd_status status);
 
-/* True when `status` leaves its session dead (codes from 100). */
+/* True when `status` leaves its session dead whatever the call was (codes from 100). */
 SHERD_API bool sherd_status_is_fatal(sherd_status status);
 
 /* The exact cause of the last failure on this thread, never NULL; "" when none has happened.
