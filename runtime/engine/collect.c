@@ -51,7 +51,6 @@ sherd_status shd_engine_reduce(shd_engine *engine, const shd_instruction *instru
 
 sherd_status shd_engine_count(shd_engine *engine) {
     SHD_TRY(shd_comm_collect(engine->config.comm, engine->counts));
-    engine->target_count = 0;
     for (int32_t r = 0; r < engine->config.plan->policy.world_size; r++) engine->target_count += engine->counts[r];
     return SHERD_OK;
 }
@@ -83,7 +82,7 @@ sherd_status shd_engine_verdict(shd_engine *engine) {
     engine->result.grad_norm = sqrt(shd_exact_sum_value(&engine->square_sum));
     engine->result.lr = training ? shd_schedule_lr(&engine->config.optimizer, engine->step) : 0;
     engine->result.peak_bytes = peak_bytes;
-    if (!isfinite(engine->result.loss) || !isfinite(engine->result.grad_norm))
+    if (training && (!isfinite(engine->result.loss) || !isfinite(engine->result.grad_norm)))
         return shd_fail(SHERD_NUMERIC, "step %lld: loss is %g and gradient norm is %g", (long long)engine->step,
                         engine->result.loss, engine->result.grad_norm);
     engine->clip_scale = shd_clip_scale(engine->config.clip, engine->result.grad_norm);

@@ -38,7 +38,7 @@ void shd_engine_destroy(shd_engine *engine);
 void shd_engine_begin(shd_engine *engine, shd_program_kind kind, int64_t step, int64_t target_count);
 
 /* Runs until a FORWARD or BACKWARD is due (*due is it; asking again gives the same) or the program is done (*due is
- * NULL). Fails: COMM and worse; NUMERIC when the verdict finds a number that is not finite. After a failure only
+ * NULL). Fails: COMM and worse; NUMERIC when a step's verdict finds a number that is not finite. After a failure only
  * destroy is allowed. */
 sherd_status shd_engine_advance(shd_engine *engine, const shd_instruction **due);
 

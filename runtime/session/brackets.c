@@ -84,6 +84,12 @@ sherd_status sherd_raise(sherd_session *session, uint32_t flags) {
     return SHERD_OK;
 }
 
+/* So many that the sum over all ranks does not overflow. */
+static sherd_status check_targets(int64_t count, const char *call) {
+    if (count >= 0 && count <= INT64_MAX / SHD_COMM_MAX_RANKS) return SHERD_OK;
+    return shd_fail(SHERD_ARGUMENT, "%s: %lld targets", call, (long long)count);
+}
+
 /* Runs what is left of the program; nothing of the caller's may be due. */
 static sherd_status close_program(sherd_session *session, const char *call) {
     if (session->bracket_open) return shd_fail(SHERD_STATE, "%s: the last bracket is still open", call);
@@ -102,7 +108,7 @@ static sherd_status close_program(sherd_session *session, const char *call) {
 
 sherd_status sherd_step_begin(sherd_session *session, int64_t target_count) {
     SHD_TRY(shd_session_expect(session, SHD_PHASE_BOUNDARY, "sherd_step_begin"));
-    if (target_count < 0) return shd_fail(SHERD_ARGUMENT, "sherd_step_begin: %lld targets", (long long)target_count);
+    SHD_TRY(check_targets(target_count, "sherd_step_begin"));
     shd_engine_begin(session->engine, SHD_PROGRAM_TRAIN, session->step_count, target_count);
     session->phase = SHD_PHASE_STEP;
     return SHERD_OK;
@@ -155,8 +161,8 @@ sherd_status sherd_evaluate_begin(sherd_session *session) {
 
 sherd_status sherd_evaluate_end(sherd_session *session, int64_t target_count, sherd_evaluation *result) {
     SHD_TRY(shd_session_expect(session, SHD_PHASE_EVALUATION, "sherd_evaluate_end"));
-    if (target_count < 0 || !result)
-        return shd_fail(SHERD_ARGUMENT, "sherd_evaluate_end needs a count and a place for the result");
+    if (!result) return shd_fail(SHERD_ARGUMENT, "sherd_evaluate_end: the result is NULL");
+    SHD_TRY(check_targets(target_count, "sherd_evaluate_end"));
     shd_engine_set_targets(session->engine, target_count);
     SHD_TRY(close_program(session, "sherd_evaluate_end"));
     sherd_step_result found;

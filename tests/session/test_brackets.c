@@ -114,6 +114,86 @@ Test(brackets, clipping_scales_every_gradient_by_the_bound_over_the_norm, .timeo
         }
 }
 
+/* --- evaluations -------------------------------------------------------------------------------------------------- */
+
+enum { EVAL_MICRO_STEPS = 2 };
+
+/* Every rank adds its own terms; the last one has no data in its last micro-step. */
+static int evaluate(sherd_session *session, const toy_oracle *now, const sherd_options *options, double last_term) {
+    sherd_view view;
+    double sum = 0;
+    int64_t targets = 0, all_targets = options->world_size * EVAL_MICRO_STEPS - 1;
+    EXPECT(sherd_evaluate_begin(session) == SHERD_OK);
+    EXPECT(sherd_backward_begin(session, TOY_UNITS - 1, &view) == SHERD_STATE);
+    for (int32_t k = 0; k < EVAL_MICRO_STEPS; k++) {
+        bool idle = k == EVAL_MICRO_STEPS - 1 && options->rank == options->world_size - 1;
+        for (int32_t u = 0; u < TOY_UNITS; u++) {
+            EXPECT(sherd_forward_begin(session, u, &view) == SHERD_OK);
+            EXPECT(!view.training && view.micro_step == k && view.loss_scale == 0);
+            for (int32_t t = 0; t < TOY_TENSORS; t++) {
+                size_t bytes = (size_t)toy_count(t) * sizeof(float);
+                EXPECT(!view.gradients[t]);
+                if (view.parameters[t]) EXPECT(memcmp(view.parameters[t], now->parameters[t], bytes) == 0);
+            }
+            EXPECT((view.parameters[TOY_TABLE] != NULL) == (u == 0 || u == TOY_UNITS - 1));
+            EXPECT((view.parameters[TOY_MATRIX] != NULL) == (u == 1));
+            EXPECT(sherd_forward_end(session, u) == SHERD_OK);
+        }
+        double term = options->rank == 0 && k == 0 ? last_term : 3 * k + options->rank;
+        if (!idle) EXPECT(sherd_add_loss(session, &term, 1) == SHERD_OK);
+        targets += !idle;
+    }
+    for (int32_t k = 0; k < EVAL_MICRO_STEPS; k++)
+        for (int r = 0; r < options->world_size; r++)
+            if (k < EVAL_MICRO_STEPS - 1 || r < options->world_size - 1)
+                sum += r == 0 && k == 0 ? last_term : 3 * k + r;
+    sherd_evaluation result;
+    EXPECT(sherd_evaluate_end(session, -1, &result) == SHERD_ARGUMENT);
+    EXPECT(sherd_evaluate_end(session, INT64_MAX, &result) == SHERD_ARGUMENT);
+    EXPECT(sherd_evaluate_end(session, targets, &result) == SHERD_OK);
+    EXPECT(result.target_count == all_targets);
+    EXPECT(isnan(last_term) ? isnan(result.loss) : result.loss == sum / (double)all_targets);
+    return 0;
+}
+
+/* Evaluations see the parameters of the steps before them and change nothing, flags that were raised included. */
+static int train_and_evaluate(void *user, const sherd_options *options) {
+    (void)user;
+    sherd_session *session;
+    toy_oracle oracle;
+    toy_oracle_init(&oracle);
+    EXPECT(sherd_session_create(options, toy_model(), &session) == SHERD_OK);
+    EXPECT(sherd_session_fill(session, toy_fill, NULL) == SHERD_OK);
+    for (int step = 0; step < STEPS; step++) {
+        int line = evaluate(session, &oracle, options, step == 1 ? NAN : 0.25);
+        if (!line && step == 2) line = evaluate(session, &oracle, options, 7);
+        if (line) return line;
+        EXPECT(sherd_raise(session, 8) == SHERD_OK);
+        line = evaluate(session, &oracle, options, 0.5);
+        sherd_step_result result;
+        if (!line) line = toy_step(session, &oracle, options, &result);
+        if (line) return line;
+        EXPECT(result.flags == 8 && result.step == step);
+        toy_oracle_step(&oracle, BATCH, 0.125f);
+    }
+    sherd_session_destroy(session);
+    toy_oracle_fini(&oracle);
+    return 0;
+}
+
+Test(brackets, evaluations_between_steps_see_their_parameters_and_change_nothing, .timeout = 120) {
+    for (int ranks = 1; ranks <= 4; ranks++)
+        for (int stage = 0; stage <= 3; stage++)
+            for (int gather = SHERD_GATHER_SHARED; gather <= SHERD_GATHER_COPY; gather++) {
+                if (stage == 0 && gather == SHERD_GATHER_SHARED) continue;
+                sherd_options options = toy_options(ranks, stage, (sherd_gather)gather);
+                options.clip = ranks % 2 ? 1e30 : 0; /* never bites, but takes the other order of instructions */
+                options.eval_micro_steps = EVAL_MICRO_STEPS;
+                int line = run_ranks(ranks, &options, train_and_evaluate, NULL);
+                cr_assert_eq(line, 0, "%d ranks, stage %d, gather %d: line %d", ranks, stage, gather, line);
+            }
+}
+
 /* --- misuse ------------------------------------------------------------------------------------------------------- */
 
 Test(brackets, out_of_order_is_refused_with_what_is_due_and_changes_nothing, .timeout = 20) {

@@ -46,7 +46,7 @@ typedef struct sherd_step_result {
 } sherd_step_result;
 
 typedef struct sherd_evaluation {
-    double loss;          /* 0 when target_count is 0 */
+    double loss;          /* exact sum of what was added, rounded once, ÷ target_count; 0 when that is 0 */
     int64_t target_count; /* over all ranks */
 } sherd_evaluation;
 
@@ -98,8 +98,9 @@ SHERD_API sherd_status sherd_raise(sherd_session *session, uint32_t flags);
 SHERD_API sherd_status sherd_step(sherd_session *session, sherd_step_result *result);
 
 /* An evaluation: eval_micro_steps times forward of units 0 … U-1, between begin and end; at step boundaries only. A
- * rank without data for a micro-step passes through the brackets and computes nothing. `target_count`: this rank's.
- * Collective. */
+ * rank without data for a micro-step passes through the brackets and computes nothing. `target_count`: this rank's. A
+ * loss that is not finite is a result like any other. Collective. Fails: STATE, ARGUMENT (a negative count); COMM and
+ * worse. */
 SHERD_API sherd_status sherd_evaluate_begin(sherd_session *session);
 SHERD_API sherd_status sherd_evaluate_end(sherd_session *session, int64_t target_count, sherd_evaluation *result);
 
