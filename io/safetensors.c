@@ -23,7 +23,6 @@ struct shd_safetensors {
     int64_t data_offset, data_bytes;
     int32_t count;
     shd_safetensors_entry *entries; /* in the order of their data */
-    const shd_safetensors_entry **by_name;
 };
 
 static const struct {
@@ -123,11 +122,6 @@ static int compare_places(const void *left, const void *right) {
     return strcmp(a->name, b->name);
 }
 
-static int compare_names(const void *left, const void *right) {
-    const shd_safetensors_entry *const *a = left, *const *b = right;
-    return strcmp((*a)->name, (*b)->name);
-}
-
 /* Sorts the tensors by place, checks that they cover the data, and makes their offsets relative to the file. */
 static sherd_status lay_out(shd_safetensors *file) {
     qsort(file->entries, (size_t)file->count, sizeof *file->entries, compare_places);
@@ -141,11 +135,9 @@ static sherd_status lay_out(shd_safetensors *file) {
                             (long long)covered);
         covered += entry_bytes(entry);
         entry->offset_bytes += file->data_offset;
-        file->by_name[i] = entry;
     }
     if (covered != file->data_bytes)
         return shd_fail(SHERD_DATA, "the last %lld bytes belong to no tensor", (long long)(file->data_bytes - covered));
-    qsort(file->by_name, (size_t)file->count, sizeof *file->by_name, compare_names);
     return SHERD_OK;
 }
 
@@ -153,8 +145,7 @@ static sherd_status parse_header(shd_safetensors *file, const json_t *header) {
     size_t most = json_object_size(header);
     if (most > INT32_MAX) return shd_fail(SHERD_DATA, "it has too many tensors");
     file->entries = shd_keep_take(file->keep, sizeof *file->entries * most + 1);
-    file->by_name = shd_keep_take(file->keep, sizeof *file->by_name * most + 1);
-    if (!file->entries || !file->by_name) return fail_memory();
+    if (!file->entries) return fail_memory();
     const char *name;
     const json_t *about;
     json_object_foreach((json_t *)header, name, about) {
@@ -229,17 +220,9 @@ void shd_safetensors_close(shd_safetensors *file) {
     shd_keep_destroy(file->keep);
 }
 
-const char *shd_safetensors_path(const shd_safetensors *file) { return file->path; }
 int32_t shd_safetensors_count(const shd_safetensors *file) { return file->count; }
 const shd_safetensors_entry *shd_safetensors_at(const shd_safetensors *file, int32_t index) {
     return &file->entries[index];
-}
-
-const shd_safetensors_entry *shd_safetensors_find(const shd_safetensors *file, const char *name) {
-    const shd_safetensors_entry wanted = {.name = name}, *key = &wanted;
-    const shd_safetensors_entry **found =
-        bsearch(&key, file->by_name, (size_t)file->count, sizeof *file->by_name, compare_names);
-    return found ? *found : NULL;
 }
 
 static float float_from_bits(uint32_t bits) {

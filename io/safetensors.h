@@ -57,12 +57,9 @@ sherd_status shd_safetensors_open(const char *path, shd_safetensors **out);
 /* Accepts NULL. */
 void shd_safetensors_close(shd_safetensors *file);
 
-const char *shd_safetensors_path(const shd_safetensors *file);
 /* Tensors are numbered in the order of their data. */
 int32_t shd_safetensors_count(const shd_safetensors *file);
 const shd_safetensors_entry *shd_safetensors_at(const shd_safetensors *file, int32_t index);
-/* The tensor called `name`, or NULL. */
-const shd_safetensors_entry *shd_safetensors_find(const shd_safetensors *file, const char *name);
 
 /* Reads elements [first, first + count) of `entry`, row-major, widened to float32 without loss.
  * Fails: DATA (a dtype other than F32, F16, BF16; a file that has become shorter), IO. On failure `out` is undefined.

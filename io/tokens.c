@@ -170,8 +170,6 @@ int64_t shd_tokens_count(const shd_tokens *tokens) { return tokens->token_count;
 
 int64_t shd_tokens_sequence_count(const shd_tokens *tokens) { return (tokens->token_count - 1) / tokens->context; }
 
-shd_job_format shd_tokens_format(const shd_tokens *tokens) { return tokens->format; }
-
 /* --- reading ------------------------------------------------------------------------------------------------------ */
 
 /* Token `i` of the raw buffer. */

@@ -29,8 +29,6 @@ void shd_tokens_close(shd_tokens *tokens);
 
 int64_t shd_tokens_count(const shd_tokens *tokens);
 int64_t shd_tokens_sequence_count(const shd_tokens *tokens);
-/* Never AUTO. */
-shd_job_format shd_tokens_format(const shd_tokens *tokens);
 
 /* Reads sequence `index` in [0, S): T inputs, T targets, and into *counted how many targets are not ignored. Allocates
  * nothing.

@@ -19,17 +19,6 @@ static void run(shd_pool *pool, shd_task_fn task, elementwise operands) {
     shd_pool_run(pool, task, &operands, shd_div_ceil(operands.count, SHD_SPAN));
 }
 
-static void add_task(void *argument, int64_t index, int32_t worker) {
-    (void)worker;
-    const elementwise *e = argument;
-    int64_t length, at = shd_piece(e->count, SHD_SPAN, index, &length);
-    e->kernels->add(length, e->in[0] + at, e->in[1] + at, e->out[0] + at);
-}
-
-void shd_op_add(shd_pool *pool, int64_t count, const float *x, const float *z, float *y) {
-    run(pool, add_task, (elementwise){.count = count, .in = {x, z}, .out = {y}});
-}
-
 static void gelu_task(void *argument, int64_t index, int32_t worker) {
     (void)worker;
     const elementwise *e = argument;

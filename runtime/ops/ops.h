@@ -41,9 +41,6 @@ void shd_matmul_stats_reset(void);
 /* sum[j] = Σ_i x[i,j] over rows in order. The gradient of a bias. */
 void shd_op_column_sum(shd_pool *pool, int64_t rows, int64_t columns, const float *x, float *sum);
 
-/* y = x + z, elementwise; y may be x or z. */
-void shd_op_add(shd_pool *pool, int64_t count, const float *x, const float *z, float *y);
-
 /* LayerNorm over the last dimension, eps 1e-5 as given: y = (x - mean)·rstd·weight + bias. mean, rstd: [rows]. */
 void shd_op_layernorm(shd_pool *pool, int64_t rows, int64_t columns, float eps, const float *x, const float *weight,
                       const float *bias, float *y, float *mean, float *rstd);

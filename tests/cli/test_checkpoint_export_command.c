@@ -1,6 +1,6 @@
-#include "io/safetensors.h"
 #include "runtime/cli/commands.h"
 #include "tests/io/checkpoints.h"
+#include "tests/support/find_tensor.h"
 
 #include <criterion/criterion.h>
 #include <criterion/redirect.h>
@@ -26,7 +26,7 @@ Test(checkpoint_export, writes_the_newest_checkpoint_and_prints_the_file, .init 
     shd_safetensors *file = NULL;
     cr_assert_eq(shd_safetensors_open(to, &file), SHERD_OK, "%s", sherd_last_error());
     float values[2];
-    cr_assert_eq(shd_safetensors_read(file, shd_safetensors_find(file, "wte.weight"), 3, 2, values), SHERD_OK);
+    cr_assert_eq(shd_safetensors_read(file, find_tensor(file, "wte.weight"), 3, 2, values), SHERD_OK);
     cr_assert(values[0] == job_value(&last, 0, 0, 3) && values[1] == job_value(&last, 0, 0, 4));
     shd_safetensors_close(file);
     snprintf(said, sizeof said, "%s\n", to);

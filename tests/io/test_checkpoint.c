@@ -1,6 +1,6 @@
 #include "checkpoints.h"
-#include "io/safetensors.h"
 #include "runtime/base/memory.h"
+#include "tests/support/find_tensor.h"
 
 #include <criterion/criterion.h>
 #include <signal.h>
@@ -326,7 +326,7 @@ static void check_export(const small_job *job, const char *path) {
     cr_assert_eq(shd_safetensors_open(path, &file), SHERD_OK, "%s", sherd_last_error());
     cr_assert_eq(shd_safetensors_count(file), JOB_TENSORS);
     for (int tensor = 0; tensor < JOB_TENSORS; tensor++) {
-        const shd_safetensors_entry *entry = shd_safetensors_find(file, job_tensors[tensor].name);
+        const shd_safetensors_entry *entry = find_tensor(file, job_tensors[tensor].name);
         cr_assert_not_null(entry, "%s", job_tensors[tensor].name);
         cr_assert(entry->dtype == SHD_SAFETENSORS_F32 && entry->dim_count == job_tensors[tensor].dim_count);
         for (int d = 0; d < entry->dim_count; d++) cr_assert_eq(entry->shape[d], job_tensors[tensor].shape[d]);

@@ -86,10 +86,6 @@ typedef struct buffers {
     double *loss;
 } buffers;
 
-static void run_add(void *context, shd_pool *pool) {
-    buffers *b = context;
-    shd_op_add(pool, b->rows * D, b->x, b->z, b->y);
-}
 static void run_gelu(void *context, shd_pool *pool) {
     buffers *b = context;
     shd_op_gelu(pool, b->rows * 4 * D, b->x, b->y);
@@ -121,8 +117,7 @@ static void bench_elementwise(int64_t rows) {
         const char *name;
         void (*run)(void *context, shd_pool *pool);
         int streams, width; /* arrays read or written, in units of rows × D */
-    } cases[] = {{"add", run_add, 3, 1},
-                 {"gelu", run_gelu, 2, 4},
+    } cases[] = {{"gelu", run_gelu, 2, 4},
                  {"gelu backward", run_gelu_backward, 3, 4},
                  {"layernorm", run_layernorm, 2, 1},
                  {"layernorm backward", run_layernorm_backward, 5, 1},
