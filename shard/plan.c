@@ -2,12 +2,10 @@
 #include "shard/plan.h"
 
 #include "runtime/base/arith.h"
+#include "runtime/base/hash.h"
 #include "runtime/base/memory.h"
 #include "runtime/base/status.h"
 #include "shard/parts.h"
-
-#include <string.h>
-#include <xxhash.h>
 
 const char *shd_category_text(shd_category category) {
     static const char *const texts[] = {
@@ -101,63 +99,51 @@ bool shd_plan_intersect(const shd_plan *plan, int32_t tensor, int64_t first, int
     return true;
 }
 
-/* Chains values into `hash`: fields go in one by one, since structs have padding. */
-#define HASH(hash, ...)                                                                                                \
-    hash_values(hash, (const int64_t[]){__VA_ARGS__}, sizeof((const int64_t[]){__VA_ARGS__}) / sizeof(int64_t))
-
-static uint64_t hash_values(uint64_t hash, const int64_t *values, size_t count) {
-    return XXH3_64bits_withSeed(values, count * sizeof *values, hash);
-}
-
-static uint64_t hash_name(uint64_t hash, const char *name) {
-    return XXH3_64bits_withSeed(name, strlen(name) + 1, hash);
-}
-
 static uint64_t hash_description(const shd_plan *plan, uint64_t hash) {
     for (int32_t u = 0; u < plan->unit_count; u++) {
         const shd_unit_plan *unit = &plan->units[u];
-        hash = hash_name(hash, plan->unit_names[u]);
-        hash = HASH(hash, unit->trainable_group, unit->frozen_group, unit->first_tensor, unit->tensor_count,
-                    unit->share_count, unit->activation_buffer, unit->activation_bytes, unit->gathered_bytes,
-                    unit->gradient_bytes);
-        for (int32_t i = 0; i < unit->share_count; i++) hash = HASH(hash, unit->shares[i]);
+        hash = shd_hash_text(hash, plan->unit_names[u]);
+        hash = SHD_HASH(hash, unit->trainable_group, unit->frozen_group, unit->first_tensor, unit->tensor_count,
+                        unit->share_count, unit->activation_buffer, unit->activation_bytes, unit->gathered_bytes,
+                        unit->gradient_bytes);
+        for (int32_t i = 0; i < unit->share_count; i++) hash = SHD_HASH(hash, unit->shares[i]);
     }
     for (int32_t t = 0; t < plan->tensor_count; t++) {
         const sherd_tensor *tensor = &plan->tensors[t];
         const shd_tensor_place *place = &plan->places[t];
-        hash = hash_name(hash, tensor->name);
-        hash = HASH(hash, tensor->dim_count, tensor->frozen, place->unit_index, place->group_index, place->offset_count,
-                    place->element_count);
-        hash = hash_values(hash, tensor->shape, SHERD_MAX_DIMS);
+        hash = shd_hash_text(hash, tensor->name);
+        hash = SHD_HASH(hash, tensor->dim_count, tensor->frozen, place->unit_index, place->group_index,
+                        place->offset_count, place->element_count);
+        hash = shd_hash_bytes(hash, tensor->shape, sizeof tensor->shape);
     }
     return hash;
 }
 
 static uint64_t hash_residencies(uint64_t hash, const shd_residency *residencies, int32_t count) {
     for (int32_t i = 0; i < count; i++)
-        hash = HASH(hash, residencies[i].unit_index, residencies[i].slot_buffer, residencies[i].issue_event,
-                    residencies[i].first_event, residencies[i].last_event);
+        hash = SHD_HASH(hash, residencies[i].unit_index, residencies[i].slot_buffer, residencies[i].issue_event,
+                        residencies[i].first_event, residencies[i].last_event);
     return hash;
 }
 
 uint64_t shd_plan_hash(const shd_plan *plan) {
     const shd_policy *policy = &plan->policy;
     uint64_t hash =
-        HASH(0, policy->world_size, policy->stage, policy->gather_shared, policy->prefetch, policy->state_count,
-             policy->gradient_slots, plan->unit_count, plan->tensor_count, plan->group_count, plan->buffer_count,
-             plan->gather_count, plan->gradient_count, plan->scratch_buffer, plan->scratch_bytes, plan->logits_buffer,
-             plan->logits_bytes, plan->partials_buffer);
+        SHD_HASH(0, policy->world_size, policy->stage, policy->gather_shared, policy->prefetch, policy->state_count,
+                 policy->gradient_slots, plan->unit_count, plan->tensor_count, plan->group_count, plan->buffer_count,
+                 plan->gather_count, plan->gradient_count, plan->scratch_buffer, plan->scratch_bytes,
+                 plan->logits_buffer, plan->logits_bytes, plan->partials_buffer);
     hash = hash_description(plan, hash);
     for (int32_t g = 0; g < plan->group_count; g++) {
         const shd_group *group = &plan->groups[g];
-        hash = HASH(hash, group->unit_index, group->trainable, group->used_count, group->shard_count,
-                    group->padded_count, group->parameters_buffer, group->shard_buffer, group->accumulator_buffer);
-        for (int32_t s = 0; s < SHD_MAX_STATES; s++) hash = HASH(hash, group->state_buffers[s]);
+        hash = SHD_HASH(hash, group->unit_index, group->trainable, group->used_count, group->shard_count,
+                        group->padded_count, group->parameters_buffer, group->shard_buffer, group->accumulator_buffer);
+        for (int32_t s = 0; s < SHD_MAX_STATES; s++) hash = SHD_HASH(hash, group->state_buffers[s]);
     }
     for (int32_t b = 0; b < plan->buffer_count; b++) {
         const shd_buffer *buffer = &plan->buffers[b];
-        hash = HASH(hash, buffer->kind, buffer->category, buffer->place, buffer->owner_index, buffer->state_index,
-                    buffer->offset_bytes, buffer->bytes, buffer->charged_bytes, buffer->transient);
+        hash = SHD_HASH(hash, buffer->kind, buffer->category, buffer->place, buffer->owner_index, buffer->state_index,
+                        buffer->offset_bytes, buffer->bytes, buffer->charged_bytes, buffer->transient);
     }
     hash = hash_residencies(hash, plan->gathers, plan->gather_count);
     return hash_residencies(hash, plan->gradients, plan->gradient_count);

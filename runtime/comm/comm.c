@@ -5,6 +5,7 @@
 
 #include "runtime/base/arith.h"
 #include "runtime/base/clock.h"
+#include "runtime/base/hash.h"
 #include "runtime/base/log.h"
 #include "runtime/base/memory.h"
 #include "runtime/base/status.h"
@@ -124,20 +125,12 @@ static void count_call(shd_comm *comm, shd_collective collective, int64_t peer_b
             shd_collective_text(collective), (long long)bytes, comm->world_size - 1, moved ? "" : ", in place");
 }
 
-/* FNV-1a over the words of what is announced. */
-static uint64_t hash_word(uint64_t hash, uint64_t word) {
-    for (int i = 0; i < 8; i++) hash = (hash ^ (word >> (8 * i) & 0xff)) * 0x100000001b3;
-    return hash;
-}
-
 sherd_status shd_comm_announce(shd_comm *comm, shd_collective collective, int32_t unit, int64_t bytes) {
     if (collective < 0 || collective >= SHD_COLLECTIVES)
         return shd_fail(SHERD_ARGUMENT, "there is no collective %d", (int)collective);
     SHD_TRY(shd_watch_failure(comm));
     if (!comm->backend->announce) return SHERD_OK;
-    uint64_t hash = comm->announced ? comm->history_hash : 0xcbf29ce484222325;
-    hash = hash_word(hash, (uint64_t)collective << 32 | (uint32_t)unit);
-    comm->history_hash = hash_word(hash, (uint64_t)bytes);
+    comm->history_hash = SHD_HASH(comm->history_hash, collective, unit, bytes);
     comm->announced++;
     shd_announcement announcement = {
         .hash = comm->history_hash, .bytes = bytes, .collective = (int32_t)collective, .unit = unit};

@@ -1,6 +1,7 @@
 /* The options that a launcher passes in the environment: the only place where the library reads it. */
 #include <sherd/options.h>
 
+#include "runtime/base/hash.h"
 #include "runtime/base/status.h"
 
 #include <stdio.h>
@@ -28,19 +29,12 @@ static sherd_status read_number(const char *variable, int64_t low, int64_t high,
     return SHERD_OK;
 }
 
-static uint64_t hash_text(uint64_t hash, const char *text) {
-    /* The final 0 too, so that neighbouring texts cannot trade letters. */
-    do hash = (hash ^ (unsigned char)*text) * 0x100000001b3;
-    while (*text++);
-    return hash;
-}
-
 /* A name that only ranks of the same job and attempt make: readable at the front, a hash of every part at the end. */
 static void print_name(const char *address, int64_t port, char *name, size_t name_bytes) {
     const char *run = getenv("TORCHELASTIC_RUN_ID"), *attempt = getenv("TORCHELASTIC_RESTART_COUNT");
-    uint64_t hash = hash_text(0xcbf29ce484222325, address);
-    hash = hash_text(hash, run ? run : "");
-    hash = hash_text(hash, attempt ? attempt : "");
+    uint64_t hash = shd_hash_text(0, address);
+    hash = shd_hash_text(hash, run ? run : "");
+    hash = shd_hash_text(hash, attempt ? attempt : "");
     snprintf(name, name_bytes, "%.40s:%lld-%016llx", address, (long long)port, (unsigned long long)hash);
 }
 

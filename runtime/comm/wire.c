@@ -1,16 +1,12 @@
 #include "runtime/comm/wire.h"
 
+#include "runtime/base/hash.h"
+
 #include <errno.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
-
-static uint64_t hash_text(const char *text) {
-    uint64_t hash = 0xcbf29ce484222325;
-    for (; *text; text++) hash = (hash ^ (unsigned char)*text) * 0x100000001b3;
-    return hash;
-}
 
 socklen_t shd_wire_address(const char *rendezvous, struct sockaddr_un *out) {
     *out = (struct sockaddr_un){.sun_family = AF_UNIX};
@@ -19,7 +15,7 @@ socklen_t shd_wire_address(const char *rendezvous, struct sockaddr_un *out) {
     int length = snprintf(out->sun_path + 1, room, "sherd-%u-%s", (unsigned)geteuid(), rendezvous);
     if ((size_t)length >= room)
         length = snprintf(out->sun_path + 1, room, "sherd-%u-%.60s-%016llx", (unsigned)geteuid(), rendezvous,
-                          (unsigned long long)hash_text(rendezvous));
+                          (unsigned long long)shd_hash_text(0, rendezvous));
     return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)length);
 }
 

@@ -1,9 +1,8 @@
 /* A program's texts, end and hash. */
 #include "runtime/schedule/program.h"
 
+#include "runtime/base/hash.h"
 #include "runtime/base/memory.h"
-
-#include <xxhash.h>
 
 const char *shd_op_text(shd_op op) {
     static const char *const texts[] = {
@@ -37,29 +36,21 @@ void shd_program_destroy(shd_program *program) {
     shd_free(program);
 }
 
-/* Chains values into `hash`: fields go in one by one, since structs have padding. */
-#define HASH(hash, ...)                                                                                                \
-    hash_values(hash, (const int64_t[]){__VA_ARGS__}, sizeof((const int64_t[]){__VA_ARGS__}) / sizeof(int64_t))
-
-static uint64_t hash_values(uint64_t hash, const int64_t *values, size_t count) {
-    return XXH3_64bits_withSeed(values, count * sizeof *values, hash);
-}
-
 uint64_t shd_program_hash(const shd_program *program) {
-    uint64_t hash = HASH(0, program->kind, program->micro_steps, program->clip, program->instruction_count,
-                         program->wait_count, program->await_count, program->signal_count);
+    uint64_t hash = SHD_HASH(0, program->kind, program->micro_steps, program->clip, program->instruction_count,
+                             program->wait_count, program->await_count, program->signal_count);
     for (int32_t i = 0; i < program->instruction_count; i++) {
         const shd_instruction *instruction = &program->instructions[i];
-        hash = HASH(hash, instruction->op, instruction->queue, instruction->unit_index, instruction->micro_step,
-                    instruction->residency, instruction->first_reduce, instruction->bytes, instruction->waits.count,
-                    instruction->awaits.count, instruction->signals.count);
+        hash = SHD_HASH(hash, instruction->op, instruction->queue, instruction->unit_index, instruction->micro_step,
+                        instruction->residency, instruction->first_reduce, instruction->bytes, instruction->waits.count,
+                        instruction->awaits.count, instruction->signals.count);
     }
-    for (int32_t i = 0; i < program->wait_count; i++) hash = HASH(hash, program->waits[i]);
+    for (int32_t i = 0; i < program->wait_count; i++) hash = SHD_HASH(hash, program->waits[i]);
     for (int32_t i = 0; i < program->await_count; i++) {
         const shd_await *await = &program->awaits[i];
-        hash = HASH(hash, await->counter, await->unit_index, await->target);
+        hash = SHD_HASH(hash, await->counter, await->unit_index, await->target);
     }
     for (int32_t i = 0; i < program->signal_count; i++)
-        hash = HASH(hash, program->signals[i].counter, program->signals[i].unit_index);
+        hash = SHD_HASH(hash, program->signals[i].counter, program->signals[i].unit_index);
     return hash;
 }
