@@ -35,8 +35,13 @@ static void take_log_line(void *user, sherd_log_level level, const char *line) {
         fprintf(stderr, "%s\n", text);
 }
 
+/* What signals have asked for; the loop looks before every step. Until there is a loop, while ranks meet and load, a
+ * stop is an end at once: there is nothing to lose, and a rank that waits for others would not hear of it. */
+static volatile sig_atomic_t stop_signal, save_asked, looping;
+
 static void started(void *user, int64_t step) {
     rank_view *view = user;
+    looping = 1;
     if (view->shows) shd_progress_start(&view->progress, step);
 }
 
@@ -53,13 +58,10 @@ static void stepped(void *user, const shd_train_step *row) {
     shd_progress_step(&view->progress, &shown);
 }
 
-/* What signals have asked for; the loop looks before every step. */
-static volatile sig_atomic_t stop_signal, save_asked;
-
 static void take_signal(int signal) {
     if (signal == SIGUSR1)
         save_asked = 1;
-    else if (stop_signal)
+    else if (stop_signal || !looping)
         _exit(SHD_EXIT_SIGNAL + signal);
     else
         stop_signal = signal;

@@ -105,22 +105,26 @@ static bool is_behind(const shd_comm *comm, int32_t rank) {
     return false;
 }
 
-/* Lists the ranks that are behind, each with its last announced collective; "nobody" if there are none. */
+/* Adds a rank and its last announced collective to the list; returns the new length. */
+static size_t print_rank(const shd_comm *comm, int32_t rank, char *text, size_t used, size_t text_bytes) {
+    char last[TEXT_BYTES] = "no collective yet";
+    int64_t announced = comm->backend->announced ? comm->backend->announced(comm->state, rank) : 0;
+    shd_announcement announcement;
+    if (announced > 0 && comm->backend->announcement(comm->state, rank, announced - 1, &announcement)) {
+        char name[TEXT_BYTES];
+        print_announcement(&announcement, name, sizeof name);
+        snprintf(last, sizeof last, "last issued %s, collective %lld", name, (long long)(announced - 1));
+    }
+    return used + (size_t)snprintf(text + used, text_bytes - used, "%srank %d (%s)", used ? ", " : "", rank, last);
+}
+
+/* Lists the ranks that are behind, each with its last announced collective; "nobody" if there are none. This rank only
+ * when no other is: it is behind because its own next instruction waits for one of the others. */
 static void print_behind(const shd_comm *comm, char *text, size_t text_bytes) {
     size_t used = 0;
-    text[0] = 0;
-    for (int32_t rank = 0; rank < comm->world_size && used + TEXT_BYTES < text_bytes; rank++) {
-        if (!is_behind(comm, rank)) continue;
-        char last[TEXT_BYTES] = "no collective yet";
-        int64_t announced = comm->backend->announced ? comm->backend->announced(comm->state, rank) : 0;
-        shd_announcement announcement;
-        if (announced > 0 && comm->backend->announcement(comm->state, rank, announced - 1, &announcement)) {
-            char name[TEXT_BYTES];
-            print_announcement(&announcement, name, sizeof name);
-            snprintf(last, sizeof last, "last issued %s, collective %lld", name, (long long)(announced - 1));
-        }
-        used += (size_t)snprintf(text + used, text_bytes - used, "%srank %d (%s)", used ? ", " : "", rank, last);
-    }
+    for (int32_t rank = 0; rank < comm->world_size && used + TEXT_BYTES < text_bytes; rank++)
+        if (rank != comm->rank && is_behind(comm, rank)) used = print_rank(comm, rank, text, used, text_bytes);
+    if (!used && is_behind(comm, comm->rank)) used = print_rank(comm, comm->rank, text, used, text_bytes);
     if (!used) snprintf(text, text_bytes, "nobody in particular");
 }
 

@@ -166,6 +166,14 @@ static void watch(launch_job *job) {
         reap(job);
         if (job->running && job->kill_at_ms > 0 && shd_clock_ms() >= job->kill_at_ms) kill_all(job);
     }
+    /* A rank that lost a peer to the stop has not failed. */
+    shd_launch_report *report = job->report;
+    if (report->stopped && report->blames_peer) {
+        report->failed_rank = -1;
+        report->failed_pid = 0;
+        report->exit_code = 0;
+        report->blames_peer = false;
+    }
 }
 
 static sherd_status start_all(launch_job *job) {

@@ -240,6 +240,18 @@ Test(launch, ranks_that_stop_when_told_have_not_failed) {
     cr_assert_eq(wait_exit(launcher), SIGTERM);
 }
 
+Test(launch, a_rank_that_loses_a_peer_to_the_stop_has_not_failed) {
+    /* Rank 1 ends first, of the signal; rank 0 says that it has lost a peer. */
+    shd_launch launch = shell(2, SHELL("[ $RANK = 0 ] && trap 'sleep 0.1; exit 4' TERM;"
+                                       "echo up >$DIR/up$RANK; while :; do sleep 0.02; done"));
+    launch.peer_failed_code = 4;
+    pid_t launcher = start_launcher(&launch, exit_of_stop);
+    wait_written("up0");
+    wait_written("up1");
+    kill(launcher, SIGTERM);
+    cr_assert_eq(wait_exit(launcher), SIGTERM);
+}
+
 Test(launch, a_rank_that_outlives_a_stop_by_far_is_killed) {
     shd_launch launch =
         shell(2, SHELL("[ $RANK = 1 ] && trap '' TERM; echo up >$DIR/up$RANK; while :; do sleep 0.02; done"));
