@@ -24,7 +24,7 @@ enum { SHD_COMM_MAX_RANKS = 64, SHD_COMM_EXCHANGE_BYTES = 4096, SHD_COMM_COUNTER
 typedef struct shd_comm_config {
     int32_t rank, world_size;
     const char *rendezvous; /* name under which the ranks of this job meet; NULL allowed with one rank */
-    uint64_t fingerprint;   /* must be equal on all ranks: hash of plan and program */
+    uint64_t fingerprint;   /* must be equal on all ranks: a hash of all they must agree on */
     int64_t exported_bytes; /* per rank, equal on all */
     int64_t host_bytes;     /* once per host */
     int32_t unit_count;     /* counters are kept per (rank, kind, unit) */

@@ -104,11 +104,10 @@ static bool fits(host *self, const shd_hello *hello) {
         refuse(self, SHERD_MISMATCH, "two processes call themselves rank %d; there must be one of each from 0 to %d",
                hello->rank, own->world_size - 1);
     else if (hello->fingerprint != own->fingerprint)
-        refuse(self, SHERD_MISMATCH,
-               "rank %d has another plan or program than rank 0 (fingerprints %016llx and %016llx): their jobs, "
-               "options or "
-               "builds differ",
-               hello->rank, (unsigned long long)hello->fingerprint, (unsigned long long)own->fingerprint);
+        refuse(
+            self, SHERD_MISMATCH,
+            "rank %d has another model, other options or another build than rank 0 (fingerprints %016llx and %016llx)",
+            hello->rank, (unsigned long long)hello->fingerprint, (unsigned long long)own->fingerprint);
     else if (hello->unit_count != own->unit_count || hello->exported_bytes != own->exported_bytes ||
              hello->host_bytes != own->host_bytes)
         refuse(self, SHERD_MISMATCH,

@@ -1,4 +1,5 @@
 /* A session's life: plan, compile, verify, meet, allocate; fill; destroy. */
+#include "runtime/base/hash.h"
 #include "runtime/base/log.h"
 #include "runtime/base/memory.h"
 #include "runtime/base/status.h"
@@ -74,11 +75,16 @@ static sherd_status plan_all(sherd_session *session, const sherd_model *model) {
     return status;
 }
 
-/* Equal on all ranks, or they would compute different things. */
+/* Equal on all ranks, or they would compute different things: plan, programs, and how gradients become updates. */
 static uint64_t fingerprint(const sherd_session *session) {
-    uint64_t hash = shd_plan_hash(session->plan);
+    const sherd_optimizer *optimizer = &session->options.optimizer;
+    const double numbers[] = {optimizer->lr,  optimizer->min_lr,   optimizer->beta1,        optimizer->beta2,
+                              optimizer->eps, optimizer->momentum, optimizer->weight_decay, session->options.clip};
+    uint64_t hash = SHD_HASH(shd_plan_hash(session->plan), optimizer->kind, optimizer->schedule, optimizer->decay,
+                             optimizer->warmup_steps, optimizer->total_steps);
+    hash = shd_hash_bytes(hash, numbers, sizeof numbers);
     for (int32_t kind = 0; kind < SHD_PROGRAM_KINDS; kind++)
-        if (session->programs[kind]) hash = hash * 0x9E3779B97F4A7C15u + shd_program_hash(session->programs[kind]);
+        if (session->programs[kind]) hash = SHD_HASH(hash, (int64_t)shd_program_hash(session->programs[kind]));
     return hash;
 }
 

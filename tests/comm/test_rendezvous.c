@@ -110,12 +110,13 @@ Test(rendezvous, a_rank_with_another_plan_is_refused_on_all_and_named, .timeout 
     for (int32_t who = 1; who < 3; who++) {
         ranks_result result = run(AS_PROCESSES, 3, (job){.who = who, .odd = OTHER_FINGERPRINT});
         char named[64];
-        snprintf(named, sizeof named, "rank %d has another plan or program than rank 0", who);
+        snprintf(named, sizeof named, "rank %d has another model, other options or another build than rank 0", who);
         all_said(&result, 3, -1, SHERD_MISMATCH, (const char *[]){named, "000000000000002b", "000000000000002a", NULL});
     }
     /* rank 0 is the odd one: whoever came first is named */
     ranks_result result = run(AS_PROCESSES, 3, (job){.who = 0, .odd = OTHER_FINGERPRINT});
-    all_said(&result, 3, -1, SHERD_MISMATCH, (const char *[]){"another plan or program than rank 0", NULL});
+    all_said(&result, 3, -1, SHERD_MISMATCH,
+             (const char *[]){"another model, other options or another build than rank 0", NULL});
 }
 
 Test(rendezvous, a_wrong_world_size_is_refused_on_all_and_named, .timeout = 60) {

@@ -257,6 +257,36 @@ Test(brackets, options_out_of_range_are_refused_by_key) {
     }
 }
 
+/* The changes that rank 1 makes to its own options. */
+static void other_lr(sherd_options *options) { options->optimizer.lr *= 2; }
+static void other_decay(sherd_options *options) { options->optimizer.decay = SHERD_DECAY_ALL; }
+static void other_steps(sherd_options *options) { options->optimizer.total_steps = 9; }
+static void other_clip(sherd_options *options) { options->clip = 2; }
+static void other_stage(sherd_options *options) { options->stage = 1; }
+static void other_micro_steps(sherd_options *options) { options->micro_steps++; }
+
+static int refused_for_its_options(void *user, const sherd_options *options) {
+    void (*const *change)(sherd_options *) = user;
+    sherd_options mine = *options;
+    if (mine.rank == 1) (*change)(&mine);
+    sherd_session *session = NULL;
+    EXPECT(sherd_session_create(&mine, toy_model(), &session) == SHERD_MISMATCH);
+    EXPECT(strstr(sherd_last_error(), "rank 1") && strstr(sherd_last_error(), "rank 0") && !session);
+    return 0;
+}
+
+Test(brackets, ranks_with_other_options_are_refused_on_every_rank, .timeout = 60) {
+    static void (*const changes[])(sherd_options *) = {other_lr,   other_decay, other_steps,
+                                                       other_clip, other_stage, other_micro_steps};
+    for (size_t i = 0; i < sizeof changes / sizeof *changes; i++) {
+        sherd_options options = toy_options(2, 3, SHERD_GATHER_AUTO);
+        options.clip = 1;
+        void (*change)(sherd_options *) = changes[i];
+        int line = run_ranks(2, &options, refused_for_its_options, &change);
+        cr_assert_eq(line, 0, "change %d: line %d", (int)i, line);
+    }
+}
+
 /* --- a rank that fails -------------------------------------------------------------------------------------------- */
 
 static sherd_status pass(void *user, const sherd_view *view) {

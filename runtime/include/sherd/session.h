@@ -54,8 +54,8 @@ typedef struct sherd_evaluation {
  * Collective: every rank of the job must call it with the same options (but rank) and the same model.
  * Parameters are undefined until sherd_session_fill or sherd_session_load.
  * Owns: borrows `options` and `model` during the call. The caller destroys *out.
- * Fails: ARGUMENT (what the model's description has wrong), CONFIG (an option's value, named), MEMORY, MISMATCH (ranks
- * with other plans, named), TIMEOUT (the missing ranks named), PEER, COMM; INTERNAL (the plan does not stand its
+ * Fails: ARGUMENT (what the model's description has wrong), CONFIG (an option's value, named), MEMORY, MISMATCH (a rank
+ * with another model or other options, named), TIMEOUT (the missing ranks named), PEER, COMM; INTERNAL (the plan does not stand its
  * verification). */
 SHERD_API sherd_status sherd_session_create(const sherd_options *options, const sherd_model *model,
                                             sherd_session **out);
