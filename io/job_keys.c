@@ -1,11 +1,11 @@
 #include "io/job_keys.h"
 
+#include "io/edit_distance.h"
 #include "runtime/base/arith.h"
 
 #include <float.h>
 #include <stdio.h>
 #include <string.h>
-#include <strings.h>
 
 /* --- the tables --------------------------------------------------------------------------------------------------- */
 
@@ -175,38 +175,16 @@ void shd_job_expected(const shd_job_key *key, char text[SHD_JOB_TEXT_BYTES]) {
 
 /* --- near misses -------------------------------------------------------------------------------------------------- */
 
-enum { NEAR_BYTES = 40, FAR = 1000 };
-
-/* Edits from `a` to `b`: insertions, deletions, replacements and swaps of neighbours, letters of either case being
- * equal. */
-static int edit_distance(const char *a, const char *b) {
-    int rows[3][NEAR_BYTES + 1];
-    int a_length = (int)strnlen(a, NEAR_BYTES + 1), b_length = (int)strnlen(b, NEAR_BYTES + 1);
-    if (a_length > NEAR_BYTES || b_length > NEAR_BYTES) return FAR;
-    for (int j = 0; j <= b_length; j++) rows[0][j] = j;
-    for (int i = 1; i <= a_length; i++) {
-        int *row = rows[i % 3], *last = rows[(i + 2) % 3], *older = rows[(i + 1) % 3];
-        row[0] = i;
-        for (int j = 1; j <= b_length; j++) {
-            bool same = strncasecmp(a + i - 1, b + j - 1, 1) == 0;
-            int best = (int)shd_min(shd_min(last[j], row[j - 1]) + 1, last[j - 1] + !same);
-            bool swapped = i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1];
-            row[j] = swapped ? (int)shd_min(best, older[j - 2] + 1) : best;
-        }
-    }
-    return rows[a_length % 3][b_length];
-}
-
 /* Names as near as this are likely meant. */
-static int tolerance(const char *name) { return (int)shd_max(1, (int64_t)strlen(name) / 3); }
+static int32_t tolerance(const char *name) { return (int32_t)shd_max(1, (int64_t)strlen(name) / 3); }
 
 void shd_job_suggest(const char *section, const char *name, char text[SHD_JOB_TEXT_BYTES]) {
     const char *nearest = NULL, *elsewhere = NULL;
-    int best = tolerance(name) + 1;
+    int32_t best = tolerance(name) + 1;
     bool top = *section == 0;
     for (int32_t i = 0; i < KEY_COUNT; i++) {
         bool here = strcmp(keys[i].section, section) == 0;
-        int distance = edit_distance(name, keys[i].name);
+        int32_t distance = shd_edit_distance(name, keys[i].name);
         if (here && distance < best) {
             best = distance;
             nearest = keys[i].name;
@@ -214,7 +192,7 @@ void shd_job_suggest(const char *section, const char *name, char text[SHD_JOB_TE
         if (!here && distance == 0) elsewhere = keys[i].path;
     }
     for (int32_t i = 0; i < SECTION_COUNT; i++) {
-        int distance = edit_distance(name, sections[i].name);
+        int32_t distance = shd_edit_distance(name, sections[i].name);
         if (top && distance < best) {
             best = distance;
             nearest = sections[i].name;

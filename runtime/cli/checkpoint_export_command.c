@@ -49,9 +49,10 @@ const shd_command shd_command_checkpoint_export = {
     .summary = "write a checkpoint's parameters as one safetensors file",
     .usage = "PATH --to FILE",
     .about =
-        "Writes every parameter of the checkpoint PATH, whole, in float32, under the name that it was loaded with. "
-        "PATH is\n"
-        "a checkpoint (checkpoints/step-00000020) or the folder that holds them: then it is the newest complete one.\n"
+        "Writes every parameter of the checkpoint PATH, whole, in float32, under its name in the model: for gpt2 and\n"
+        "llama that of Hugging Face, without a prefix 'transformer.'. PATH is a checkpoint "
+        "(checkpoints/step-00000020)\n"
+        "or the folder that holds them: then it is the newest complete one.\n"
         "All that is read is checked against the checkpoint's checksums, and FILE appears only when it is complete.\n"
         "Memory does not grow with the model. Prints FILE.",
     .options = options,

@@ -1,5 +1,7 @@
 #include "runtime/cli/options.h"
 
+#include "io/edit_distance.h"
+
 #include <errno.h>
 #include <math.h>
 #include <stdarg.h>
@@ -8,7 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { OPTION_HELP = -3, NAME_MAX_LENGTH = 40 };
+enum { OPTION_HELP = -3 };
 
 static const shd_option help_option = {OPTION_HELP, "help", NULL, "Show this help."};
 
@@ -29,8 +31,8 @@ int shd_usage_error(const shd_command *command, const char *format, ...) {
     va_start(arguments, format);
     vsnprintf(line, sizeof line, format, arguments);
     va_end(arguments);
-    fprintf(stderr, "sherd: %s\nusage: sherd %s%s%s\n'sherd %s%s--help' tells more.\n", line, command->name,
-            *command->name ? " " : "", command->usage, command->name, *command->name ? " " : "");
+    fprintf(stderr, "sherd: %s\nusage: sherd %s %s\n'sherd %s --help' tells more.\n", line, command->name,
+            command->usage, command->name);
     return SHD_EXIT_USAGE;
 }
 
@@ -62,31 +64,12 @@ static void print_option(const shd_option *option) {
 }
 
 void shd_command_help(const shd_command *command) {
-    printf("usage: sherd %s%s%s\n\n%s\n\nOptions:\n", command->name, *command->name ? " " : "", command->usage,
-           command->about);
+    printf("usage: sherd %s %s\n\n%s\n\nOptions:\n", command->name, command->usage, command->about);
     for (const shd_option *option = command->options; option && option->id; option++)
         if (option->help) print_option(option);
     print_option(&help_option);
     if (command->examples) printf("\nExamples:\n  "), print_indented(command->examples, 2);
     if (command->exit_codes) printf("\nExit codes:\n  "), print_indented(command->exit_codes, 2);
-}
-
-/* The number of single-character edits from `a` to `b`, names of at most NAME_MAX_LENGTH characters. */
-static int edit_distance(const char *a, const char *b) {
-    int row[NAME_MAX_LENGTH + 1], length = (int)strlen(b);
-    for (int j = 0; j <= length; j++) row[j] = j;
-    for (int i = 0; a[i]; i++) {
-        int diagonal = row[0];
-        row[0] = i + 1;
-        for (int j = 0; j < length; j++) {
-            int best = diagonal + (a[i] != b[j]);
-            if (row[j] + 1 < best) best = row[j] + 1;
-            if (row[j + 1] + 1 < best) best = row[j + 1] + 1;
-            diagonal = row[j + 1];
-            row[j + 1] = best;
-        }
-    }
-    return row[length];
 }
 
 const char *shd_nearest_name(const char *word, const void *first, int count, int stride) {
@@ -96,8 +79,8 @@ const char *shd_nearest_name(const char *word, const void *first, int count, int
     for (int i = 0; i < count; i++) {
         const char *name;
         memcpy(&name, (const char *)first + (size_t)i * (size_t)stride, sizeof name);
-        if (!name || strlen(name) > NAME_MAX_LENGTH || length > NAME_MAX_LENGTH) continue;
-        int distance = length > 1 && !strncmp(name, word, length) ? 1 : edit_distance(word, name);
+        if (!name) continue;
+        int distance = length > 1 && !strncmp(name, word, length) ? 1 : shd_edit_distance(word, name);
         if (distance < best) {
             best = distance;
             nearest = name;
@@ -106,7 +89,13 @@ const char *shd_nearest_name(const char *word, const void *first, int count, int
     return nearest;
 }
 
+/* strtoll and strtod take more than people write: spaces before, hexadecimal digits, words. */
+static bool is_decimal(const char *text, const char *letters) {
+    return *text && strspn(text, letters) == strlen(text) && strpbrk(text, "0123456789");
+}
+
 bool shd_parse_integer(const char *text, int64_t low, int64_t high, int64_t *out) {
+    if (!is_decimal(text, "-0123456789")) return false;
     char *end;
     errno = 0;
     long long value = strtoll(text, &end, 10);
@@ -116,6 +105,7 @@ bool shd_parse_integer(const char *text, int64_t low, int64_t high, int64_t *out
 }
 
 bool shd_parse_number(const char *text, double low, double high, double *out) {
+    if (!is_decimal(text, "-+.eE0123456789")) return false;
     char *end;
     double value = strtod(text, &end);
     if (end == text || *end || !isfinite(value) || value < low || value > high) return false;
@@ -146,7 +136,7 @@ static const shd_option *find_long(const shd_command *command, const char *name,
 
 static int unknown_long(shd_arguments *arguments, const char *name, size_t length) {
     const shd_command *command = arguments->command;
-    char word[NAME_MAX_LENGTH + 1];
+    char word[SHD_EDIT_NAME_BYTES + 2];
     snprintf(word, sizeof word, "%.*s", (int)length, name);
     int count = 0;
     while (command->options && command->options[count].id) count++;

@@ -3,6 +3,7 @@
 #include "runtime/cli/verdict.h"
 #include "runtime/train/generate.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -27,34 +28,46 @@ static void print_byte(void *user, unsigned char byte) {
     if (byte == '\n' || byte == ' ') fflush(stdout);
 }
 
+static bool take_integer(const shd_command *command, const char *option, const char *value, int64_t low, int64_t high,
+                         int64_t *out) {
+    if (shd_parse_integer(value, low, high, out)) return true;
+    shd_usage_error(command, "%s %.40s: a whole number from %" PRId64 " to %" PRId64 " is needed", option, value, low,
+                    high);
+    return false;
+}
+
+static bool take_operand(shd_generate *request, const shd_command *command, const char *value) {
+    if (request->checkpoint) {
+        shd_usage_error(command, "one checkpoint is needed, not two: %s and %s", request->checkpoint, value);
+        return false;
+    }
+    request->checkpoint = value;
+    return true;
+}
+
 /* Takes an option's value; false when it is a bad one, which has been said. */
 static bool take(shd_generate *request, const shd_command *command, int id, const char *value) {
     int64_t number = 0;
-    bool good = true;
     switch (id) {
     case OPTION_PROMPT:
         request->prompt = value;
         request->prompt_bytes = strlen(value);
-        break;
-    case OPTION_TOKENS: good = shd_parse_integer(value, 0, MOST_TOKENS, &request->token_count); break;
-    case OPTION_TEMPERATURE: good = shd_parse_number(value, 0, 1e6, &request->temperature); break;
+        return true;
+    case OPTION_TOKENS: return take_integer(command, "--tokens", value, 0, MOST_TOKENS, &request->token_count);
+    case OPTION_TEMPERATURE:
+        if (shd_parse_number(value, 0, 1e6, &request->temperature)) return true;
+        shd_usage_error(command, "--temperature %.40s: a number from 0 to 1000000 is needed", value);
+        return false;
     case OPTION_SEED:
-        good = shd_parse_integer(value, 0, INT64_MAX, &number);
+        if (!take_integer(command, "--seed", value, 0, INT64_MAX, &number)) return false;
         request->seed = (uint64_t)number;
-        break;
+        return true;
     case OPTION_THREADS:
-        good = shd_parse_integer(value, 1, 1024, &number);
+        if (!take_integer(command, "--threads", value, 1, 1024, &number)) return false;
         request->threads = (int32_t)number;
-        break;
-    default:
-        if (request->checkpoint) {
-            shd_usage_error(command, "one checkpoint is needed, not two: %s and %s", request->checkpoint, value);
-            return false;
-        }
-        request->checkpoint = value;
+        return true;
+    default: return take_operand(request, command, value);
     }
-    if (!good) shd_usage_error(command, "%s: not a number that will do", value);
-    return good;
 }
 
 static int run(const shd_command *command, int argc, char **argv) {

@@ -222,6 +222,11 @@ class Train(unittest.TestCase):
         self.assertIn("259 tokens", done.stderr)
         self.assertEqual(sherd("sample", self.folder.name).returncode, 3)
         self.assertEqual(sherd("sample").returncode, 2)
+        for option, value, range_ in (("--tokens", "-1", "0 to 16777216"), ("--temperature", "hot", "0 to 1000000"), ("--threads", "0", "1 to 1024"),
+                                      ("--seed", "1.5", "0 to 9223372036854775807")):
+            done = sherd("sample", self.folder.name, option, value)
+            self.assertEqual(done.returncode, 2)
+            self.assertRegex(done.stderr, f"^sherd: {option} {value}: a (whole )?number from {range_} is needed\n")
 
     def ranks_of(self, launcher):
         with open(f"/proc/{launcher}/task/{launcher}/children") as file:

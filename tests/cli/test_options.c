@@ -118,16 +118,21 @@ Test(options, numbers_are_whole_and_in_range) {
     int64_t value = 7;
     cr_assert(shd_parse_integer("12", 1, 64, &value));
     cr_assert_eq(value, 12);
-    for (const char *const *bad =
-             (const char *const[]){"", "0", "65", "1e1", "2x", "1.0", "99999999999999999999", NULL};
+    for (const char *const *bad = (const char *const[]){"", "0", "65", "1e1", "2x", "1.0", "99999999999999999999", " 2",
+                                                        "+2", "2 ", "0x2", NULL};
          *bad; bad++)
         cr_assert_not(shd_parse_integer(*bad, 1, 64, &value), "%s", *bad);
     cr_assert_eq(value, 12);
     double real;
     cr_assert(shd_parse_number("0.5", 0, 1, &real));
-    cr_assert_not(shd_parse_number("nan", 0, 1, &real));
-    cr_assert_not(shd_parse_number("1.5", 0, 1, &real));
-    cr_assert_not(shd_parse_number("", 0, 1, &real));
+    cr_assert_eq(real, 0.5);
+    cr_assert(shd_parse_number("2.5e-1", 0, 1, &real));
+    cr_assert_eq(real, 0.25);
+    for (const char *const *bad =
+             (const char *const[]){"", "nan", "inf", "1.5", "0x1p-2", " 0.5", "0.5 ", "e", "0,5", NULL};
+         *bad; bad++)
+        cr_assert_not(shd_parse_number(*bad, 0, 1, &real), "%s", *bad);
+    cr_assert_eq(real, 0.25);
 }
 
 Test(options, the_nearest_name_is_near) {
