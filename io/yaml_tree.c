@@ -41,6 +41,21 @@ static int character_bytes(const unsigned char *bytes, size_t left) {
     return bad ? 0 : count;
 }
 
+/* The code point of a character of `count` bytes. */
+static uint32_t code_point(const unsigned char *bytes, int count) {
+    if (count == 1) return bytes[0];
+    uint32_t code = bytes[0] & (0x7fu >> count);
+    for (int i = 1; i < count; i++) code = code << 6 | (bytes[i] & 0x3fu);
+    return code;
+}
+
+/* Characters that nobody sees: controls, line ends of YAML 1.1 alone, a byte order mark inside, no characters at all. */
+static bool is_unseen(uint32_t code) {
+    if (code == '\t' || code == '\n' || code == '\r') return false;
+    return code < 0x20 || (code >= 0x7f && code <= 0x9f) || code == 0x2028 || code == 0x2029 || code == 0xfeff ||
+           code == 0xfffe || code == 0xffff;
+}
+
 /* Refuses what libyaml would take, or would report without its place. */
 static sherd_status check_bytes(const char *source, bool numbered, const char *bytes, size_t length) {
     const unsigned char *at = (const unsigned char *)bytes;
@@ -57,8 +72,8 @@ static sherd_status check_bytes(const char *source, bool numbered, const char *b
         if (count == 0) return shd_yaml_fail(&place, NULL, "byte 0x%02x is not UTF-8; save the file as UTF-8", at[i]);
         if (at[i] == '\t' && indentation)
             return shd_yaml_fail(&place, NULL, "a tab as indentation; YAML indents with spaces");
-        if ((at[i] < 0x20 && at[i] != '\t' && at[i] != '\n' && at[i] != '\r') || at[i] == 0x7f)
-            return shd_yaml_fail(&place, NULL, "control character 0x%02x; remove it", at[i]);
+        uint32_t code = code_point(at + i, count);
+        if (is_unseen(code)) return shd_yaml_fail(&place, NULL, "control character U+%04X; remove it", code);
         bool line_end = at[i] == '\n' || (at[i] == '\r' && (i + 1 == length || at[i + 1] != '\n'));
         indentation = line_end || (indentation && at[i] == ' ');
         if (numbered) place.column = line_end ? 1 : place.column + 1;
