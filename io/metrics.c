@@ -1,6 +1,8 @@
 #include "io/metrics.h"
 
+#include "io/file.h"
 #include "io/folder.h"
+#include "runtime/base/arith.h"
 #include "runtime/base/memory.h"
 #include "runtime/base/status.h"
 
@@ -66,21 +68,15 @@ static sherd_status create_aside(const char *path, char aside[PATH_MAX + 16], in
     return shd_fail(SHERD_IO, "%s: cannot create: %s", aside, strerror(errno));
 }
 
-/* Copies bytes [first, end) of `from` to `to`. */
-static sherd_status copy_range(const char *path, int from, int to, int64_t first, int64_t end) {
+/* Copies bytes [first, end) of the rows to the file `aside`. */
+static sherd_status copy_range(const shd_metrics *metrics, int64_t first, int64_t end, int to, const char *aside) {
     char block[1 << 14];
-    for (int64_t at = first; at < end;) {
-        int64_t wanted = end - at < (int64_t)sizeof block ? end - at : (int64_t)sizeof block;
-        ssize_t got = pread(from, block, (size_t)wanted, at);
-        if (got <= 0) return shd_fail(SHERD_IO, "%s: cannot read: %s", path, strerror(errno));
-        for (ssize_t done = 0; done < got;) {
-            ssize_t put = write(to, block + done, (size_t)(got - done));
-            if (put < 0) return shd_fail(SHERD_IO, "%s: cannot write: %s", path, strerror(errno));
-            done += put;
-        }
-        at += got;
+    for (int64_t at = first; at < end; at += (int64_t)sizeof block) {
+        int64_t bytes = shd_min(end - at, (int64_t)sizeof block);
+        SHD_TRY(shd_file_read(metrics->file, metrics->path, at, block, bytes));
+        SHD_TRY(shd_file_write(to, aside, block, bytes));
     }
-    return SHERD_OK;
+    return shd_file_sync(to, aside);
 }
 
 /* Moves later rows aside and cuts the file to those before `first_step`. */
@@ -91,9 +87,7 @@ static sherd_status trim(shd_metrics *metrics, int64_t first_step) {
         char aside[PATH_MAX + 16];
         int file;
         SHD_TRY(create_aside(metrics->path, aside, &file));
-        sherd_status status = copy_range(aside, metrics->file, file, keep_bytes, whole_bytes);
-        if (status == SHERD_OK && fsync(file) != 0)
-            status = shd_fail(SHERD_IO, "%s: cannot write: %s", aside, strerror(errno));
+        sherd_status status = copy_range(metrics, keep_bytes, whole_bytes, file, aside);
         close(file);
         SHD_TRY(status);
     }

@@ -25,7 +25,7 @@ typedef struct shd_metrics_row {
 
 /* Opens `dir`/metrics.jsonl for rows from `first_step` on, making the folder. Rows at or after first_step, and whatever
  * follows a line that is no row, move to the first free `metrics.jsonl.N`, N from 1; a torn last line is dropped.
- * Owns: close *out with shd_metrics_close. Fails: IO, MEMORY. */
+ * Owns: close *out with shd_metrics_close. Fails: IO, DATA (someone cuts the file meanwhile), MEMORY. */
 sherd_status shd_metrics_open(const char *dir, int64_t first_step, shd_metrics **out);
 /* Accepts NULL. */
 void shd_metrics_close(shd_metrics *metrics);
