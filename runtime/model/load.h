@@ -2,7 +2,7 @@
  * `transformer.` prefix or without.
  *
  * The model does not know files: whoever opened one hands it over as a shd_weight_source. Only the elements asked
- * for are read, so that each rank touches its own slices of a mapped file. */
+ * for are read, so that each rank reads its own slices of the file. */
 #ifndef SHD_MODEL_LOAD_H
 #define SHD_MODEL_LOAD_H
 
