@@ -4,7 +4,7 @@
 #include "runtime/cli/progress.h"
 #include "runtime/cli/verdict.h"
 #include "runtime/schedule/program.h"
-#include "runtime/train/setup.h"
+#include "runtime/train/job_setup.h"
 #include "shard/plan.h"
 
 #include <inttypes.h>
@@ -32,12 +32,6 @@ static sherd_status make_plans(plan_set *set, const shd_job *job) {
 
 static void destroy_plans(plan_set *set) {
     for (int32_t stage = 0; stage < STAGES; stage++) shd_plan_destroy(set->plans[stage]);
-}
-
-/* How a plan's ranks come to see all parameters. */
-static const char *gather_text(const shd_policy *policy) {
-    if (policy->world_size == 1 || policy->stage == 0) return "none";
-    return policy->gather_shared ? "shared" : "copy";
 }
 
 /* --- text --------------------------------------------------------------------------------------------------------- */
@@ -72,7 +66,7 @@ static void print_heading(const plan_set *set) {
            shd_job_word("model.family", (int32_t)job->model.family), with_commas(plan->parameter_count, all),
            with_commas(plan->parameter_count - plan->trainable_count, frozen), plan->unit_count);
     printf("%" PRId32 " rank%s, stage %" PRId32 ", gather %s", policy->world_size, policy->world_size == 1 ? "" : "s",
-           policy->stage, gather_text(policy));
+           policy->stage, shd_gather_text(policy));
     if (plan->gather_count > 0 && policy->world_size > 1) printf(", prefetch %" PRId32, policy->prefetch);
     int64_t micro_steps = job->train.global_batch / (job->train.micro_batch * job->run.ranks);
     printf(", %" PRId64 " micro-batch%s of %" PRId64 " x %" PRId64 " tokens a rank and step\n\n", micro_steps,
@@ -117,7 +111,7 @@ static void print_comparison(const plan_set *set) {
     for (int stage = 0; stage < STAGES; stage++)
         printf("       %sstage %d", set->job->shard.stage == stage ? "* " : "  ", stage);
     printf("\n  %-16s", "gather");
-    for (int stage = 0; stage < STAGES; stage++) printf(" %15s", gather_text(&set->plans[stage]->policy));
+    for (int stage = 0; stage < STAGES; stage++) printf(" %15s", shd_gather_text(&set->plans[stage]->policy));
     printf("\n");
     for (int c = 0; c < SHD_CATEGORIES; c++)
         print_cells(set, shd_category_text((shd_category)c), category_bytes, c, human_size);
@@ -145,7 +139,7 @@ static json_t *stage_json(const shd_plan *plan) {
     for (int p = 0; p < SHD_PLACES; p++)
         json_object_set_new(arenas, place_text((shd_place)p), json_integer(plan->arena_bytes[p]));
     return json_pack("{s:i, s:s, s:I, s:I, s:o, s:o}", "stage", (int)plan->policy.stage, "gather",
-                     gather_text(&plan->policy), "allocated_bytes", (json_int_t)plan->allocated_bytes,
+                     shd_gather_text(&plan->policy), "allocated_bytes", (json_int_t)plan->allocated_bytes,
                      "model_state_bytes", (json_int_t)plan->model_state_bytes, "categories", categories, "arena_bytes",
                      arenas);
 }

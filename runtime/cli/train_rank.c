@@ -3,7 +3,7 @@
 #include "runtime/cli/options.h"
 #include "runtime/cli/progress.h"
 #include "runtime/cli/verdict.h"
-#include "runtime/train/setup.h"
+#include "runtime/train/job_setup.h"
 #include "shard/plan.h"
 
 #include <inttypes.h>

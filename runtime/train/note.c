@@ -4,7 +4,7 @@
 #include "io/json.h"
 #include "runtime/base/memory.h"
 #include "runtime/base/status.h"
-#include "runtime/train/setup.h"
+#include "runtime/train/job_setup.h"
 
 /* The job inside a note. */
 static sherd_status read_job(const char *note, shd_job **out) {

@@ -10,8 +10,8 @@
 #include "runtime/session/setup.h"
 #include "runtime/train/evaluate.h"
 #include "runtime/train/feed.h"
+#include "runtime/train/job_setup.h"
 #include "runtime/train/resume.h"
-#include "runtime/train/setup.h"
 #include "runtime/train/weights.h"
 
 #include <math.h>
@@ -224,7 +224,7 @@ static void log_start(const job_run *run) {
             "training %s: %lld parameters, %d rank%s x %d thread%s, stage %d, gather %s, sums in fixed order",
             job->top.name, (long long)plan->parameter_count, run->options.world_size,
             run->options.world_size == 1 ? "" : "s", run->options.threads, run->options.threads == 1 ? "" : "s",
-            run->options.stage, plan->policy.gather_shared ? "shared" : "copy");
+            run->options.stage, shd_gather_text(&plan->policy));
     if (run->from.path)
         shd_log(SHERD_LOG_INFO, "resumed from %s: %lld of %lld steps are done", run->from.path,
                 (long long)run->from.step, (long long)job->train.steps);

@@ -58,7 +58,7 @@ BACKEND_FILES = re.compile(r"(^|/)(cuda|nccl|cublas|staged)[^/]*\.[ch]u?h?$|^io/
 LONG_FILES = {}
 LONG_FUNCTIONS = {}
 # Names that two folders have, where each is the folder's word for its part.
-SHARED_NAMES = {"checkpoint.c", "test_checkpoint.c", "memory.c", "internal.h", "unit.h", "embedding.c", "setup.c", "setup.h", "ranks.c", "ranks.h"}
+SHARED_NAMES = {"internal.h", "ranks.c", "ranks.h"}
 # Headers that are included several times on purpose: once for each instruction set.
 TEMPLATES = ("runtime/ops/kernels/",)
 

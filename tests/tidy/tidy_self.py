@@ -69,7 +69,7 @@ class Rules(unittest.TestCase):
         self.expect(tidy.check_words, "docs/bad.md", "see /wo" + "rk/notes\n", "a path of one machine")
 
     def test_names(self):
-        found = self.violations(tidy.check_names, {"shard/job.c": "int x;\n", "shard/memory.c": "int x;\n"})
+        found = self.violations(tidy.check_names, {"shard/job.c": "int x;\n", "shard/internal.h": "int x;\n", "io/internal.h": "int x;\n"})
         self.assertEqual(len(found), 1)
         self.assertIn("job.c", found[0])
 

@@ -1,4 +1,4 @@
-#include "runtime/train/setup.h"
+#include "runtime/train/job_setup.h"
 
 #include <criterion/criterion.h>
 #include <sched.h>
@@ -29,7 +29,7 @@ static shd_job *job_with(const char *setting) {
     return job;
 }
 
-Test(setup, takes_every_option_from_the_job) {
+Test(job_setup, takes_every_option_from_the_job) {
     shd_job *job = job_with("run.threads=5");
     sherd_options options;
     shd_job_options(job, &options);
@@ -50,7 +50,7 @@ Test(setup, takes_every_option_from_the_job) {
     shd_job_destroy(job);
 }
 
-Test(setup, divides_the_cores_by_the_ranks) {
+Test(job_setup, divides_the_cores_by_the_ranks) {
     cpu_set_t allowed;
     sched_getaffinity(0, sizeof allowed, &allowed);
     int cores = CPU_COUNT(&allowed);
@@ -75,13 +75,13 @@ static void refused(const char *setting, const char *message) {
 }
 
 /* Model, optimizer and session know keys; the place is the job's. */
-Test(setup, what_others_refuse_has_its_place) {
+Test(job_setup, what_others_refuse_has_its_place) {
     refused("model.d_model=25", "--set model.d_model=25: model.d_model 25 is not a multiple of model.n_head 3");
     refused("model.frozen=[nix]", "--set model.frozen=[nix]: model.frozen: \"nix\" matches no tensor");
     refused("optimizer.lr=0.0625", ":5:43: optimizer.min_lr is 0.125; it must not be above optimizer.lr");
 }
 
-Test(setup, plans_the_job_at_any_stage) {
+Test(job_setup, plans_the_job_at_any_stage) {
     shd_job *job = job_with(NULL);
     for (int32_t stage = 0; stage <= 3; stage++) {
         shd_plan *plan;

@@ -1,6 +1,6 @@
 /* From a job to what a session needs: the one conversion, for training and for everything that only wants to look. */
-#ifndef SHD_TRAIN_SETUP_H
-#define SHD_TRAIN_SETUP_H
+#ifndef SHD_TRAIN_JOB_SETUP_H
+#define SHD_TRAIN_JOB_SETUP_H
 
 #include "io/job.h"
 #include "runtime/model/model.h"
@@ -26,6 +26,9 @@ sherd_status shd_job_model(const shd_job *job, shd_model **out);
  * Owns: destroy *out with shd_plan_destroy.
  * Fails: CONFIG (with the key's place), ARGUMENT, MEMORY. */
 sherd_status shd_job_plan(const shd_job *job, int32_t stage, int32_t rank, shd_plan **out);
+
+/* How the policy's ranks come to see all parameters: "shared", "copy", or "none" where each holds them anyway. */
+const char *shd_gather_text(const shd_policy *policy);
 
 /* A program that a session of the job runs under such a plan.
  * Owns: destroy *out with shd_program_destroy. Fails: MEMORY. */

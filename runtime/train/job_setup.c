@@ -1,4 +1,4 @@
-#include "runtime/train/setup.h"
+#include "runtime/train/job_setup.h"
 
 #include "runtime/base/arith.h"
 #include "runtime/base/status.h"
@@ -77,6 +77,11 @@ sherd_status shd_job_plan(const shd_job *job, int32_t stage, int32_t rank, shd_p
     status = shd_plan_create(shd_model_describe(model), &policy, out);
     shd_model_destroy(model);
     return status;
+}
+
+const char *shd_gather_text(const shd_policy *policy) {
+    if (policy->world_size == 1 || policy->stage == 0) return "none";
+    return policy->gather_shared ? "shared" : "copy";
 }
 
 sherd_status shd_job_program(const shd_job *job, const shd_plan *plan, shd_program_kind kind, shd_program **out) {
