@@ -14,7 +14,6 @@
 #include "runtime/base/memory.h"
 #include "runtime/base/status.h"
 
-#include <assert.h>
 #include <stdlib.h>
 
 static sherd_status add_buffer(shd_plan *plan, shd_buffer buffer, int32_t *index) {

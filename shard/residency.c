@@ -8,7 +8,6 @@
 #include "runtime/base/memory.h"
 #include "runtime/base/status.h"
 
-#include <assert.h>
 #include <stdlib.h>
 
 /* A unit that uses the tensors of another, or its own. */

@@ -42,7 +42,7 @@ static sherd_status check_config(const shd_comm_config *config) {
                         (long long)config->exported_bytes, (long long)config->host_bytes, config->unit_count);
     if (!isfinite(config->timeout_s) || config->timeout_s <= 0 || !isfinite(config->start_timeout_s) ||
         config->start_timeout_s <= 0)
-        return shd_fail(SHERD_ARGUMENT, "time-outs of %g s and, at the start, %g s: both must be positive",
+        return shd_fail(SHERD_ARGUMENT, "time-outs of %g s and, at the start, %g s: both must be positive and finite",
                         config->timeout_s, config->start_timeout_s);
     return SHERD_OK;
 }
@@ -81,9 +81,6 @@ void shd_comm_destroy(shd_comm *comm) {
     shd_free(comm->notes);
     shd_free(comm);
 }
-
-int32_t shd_comm_rank(const shd_comm *comm) { return comm->rank; }
-int32_t shd_comm_world_size(const shd_comm *comm) { return comm->world_size; }
 
 void *shd_comm_exported(shd_comm *comm, int32_t rank) {
     assert(rank >= 0 && rank < comm->world_size);

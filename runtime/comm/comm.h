@@ -19,7 +19,7 @@
 
 typedef struct shd_comm shd_comm;
 
-enum { SHD_COMM_MAX_RANKS = 64, SHD_COMM_EXCHANGE_BYTES = 4096, SHD_COMM_COUNTER_KINDS = 4 };
+enum { SHD_COMM_MAX_RANKS = 64, SHD_COMM_EXCHANGE_BYTES = 4096, SHD_COMM_COUNTER_KINDS = 3 };
 
 typedef struct shd_comm_config {
     int32_t rank, world_size;
@@ -40,8 +40,6 @@ sherd_status shd_comm_create(const shd_comm_config *config, shd_comm **out);
 /* Accepts NULL. Peers that wait for this rank, unless they left too, fail with PEER. */
 void shd_comm_destroy(shd_comm *comm);
 
-int32_t shd_comm_rank(const shd_comm *comm);
-int32_t shd_comm_world_size(const shd_comm *comm);
 /* The arenas; NULL when their size is 0. shd_comm_exported(comm, own rank) is where this rank writes. */
 void *shd_comm_exported(shd_comm *comm, int32_t rank);
 void *shd_comm_host(shd_comm *comm);
@@ -112,10 +110,10 @@ void shd_comm_fail(shd_comm *comm, sherd_status status, const char *cause);
 
 typedef struct shd_comm_stats {
     int64_t calls[SHD_COLLECTIVES];
-    int64_t logical_bytes[SHD_COLLECTIVES]; /* what a copying backend would receive: bytes of peers' shards */
-    int64_t
-        moved_bytes[SHD_COLLECTIVES]; /* bytes copied or read from peers' memory; a rank's own part counts nowhere */
-    double wait_ms; /* spent in shd_comm_pause and exchange, but for the few µs in which a wait spins at first */
+    /* What a copying backend would receive: bytes of peers' shards. */
+    int64_t logical_bytes[SHD_COLLECTIVES];
+    /* Bytes copied or read from peers' memory; a rank's own part counts nowhere. */
+    int64_t moved_bytes[SHD_COLLECTIVES];
 } shd_comm_stats;
 void shd_comm_get_stats(const shd_comm *comm, shd_comm_stats *out);
 

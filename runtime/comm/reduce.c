@@ -4,6 +4,9 @@
 #include "runtime/comm/wide.h"
 
 #include "runtime/base/arith.h"
+#include "runtime/comm/comm.h"
+
+#include <assert.h>
 
 enum {
     TASK_ELEMENTS = 1 << 16, /* what one task adds: 256 KB of each source */
@@ -79,14 +82,12 @@ typedef struct fold {
     fold_fn run;
 } fold;
 
-enum { MAX_SOURCES = 64 };
-
 static void fold_task(void *argument, int64_t index, int32_t worker) {
     (void)worker;
     const fold *work = argument;
     int64_t begin = index * TASK_ELEMENTS, end = shd_min(begin + TASK_ELEMENTS, work->count);
     for (int64_t at = begin; at < end; at += CHUNK_ELEMENTS) {
-        const float *sources[MAX_SOURCES];
+        const float *sources[SHD_COMM_MAX_RANKS];
         for (int32_t s = 0; s < work->source_count; s++) sources[s] = work->sources[s] + at;
         work->run(work->accumulator + at, sources, work->source_count, shd_min(CHUNK_ELEMENTS, end - at), work->first);
     }
@@ -94,6 +95,7 @@ static void fold_task(void *argument, int64_t index, int32_t worker) {
 
 void shd_wide_fold(shd_pool *pool, float *accumulator, const float *const *sources, int32_t source_count, int64_t count,
                    bool first) {
+    assert(source_count <= SHD_COMM_MAX_RANKS);
     fold work = {.accumulator = accumulator,
                  .sources = sources,
                  .source_count = source_count,

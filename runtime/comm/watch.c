@@ -6,6 +6,7 @@
 
 #include "runtime/base/arith.h"
 #include "runtime/base/clock.h"
+#include "runtime/base/spin.h"
 #include "runtime/base/status.h"
 #include "runtime/comm/comm.h"
 
@@ -165,14 +166,6 @@ static sherd_status watch(shd_comm *comm, const shd_patience *patience, const ch
                           what, behind);
 }
 
-static void relax(void) {
-#if defined(__x86_64__)
-    __builtin_ia32_pause();
-#elif defined(__aarch64__)
-    __asm__ volatile("yield");
-#endif
-}
-
 static void doze(shd_comm *comm, double milliseconds) {
     if (comm->backend->doze) {
         comm->backend->doze(comm->state, milliseconds);
@@ -194,18 +187,13 @@ static sherd_status sleep_turn(shd_comm *comm, const shd_patience *patience, con
 
 /* Beyond spinning: yields, then sleeps. */
 static sherd_status slow_turn(shd_comm *comm, shd_patience *patience, const char *what) {
-    sherd_status status = SHERD_OK;
-    double begin_ms = shd_clock_ms();
-    if (patience->turns == comm->spin_turns) patience->since_ms = begin_ms;
-    if (patience->turns < comm->spin_turns + YIELD_TURNS) {
-        sched_yield();
-        patience->turns++;
-        if (patience->turns == comm->spin_turns + YIELD_TURNS && comm->backend->arm) comm->backend->arm(comm->state);
-    } else {
-        status = sleep_turn(comm, patience, what, begin_ms);
-    }
-    comm->stats.wait_ms += shd_clock_ms() - begin_ms;
-    return status;
+    double now_ms = shd_clock_ms();
+    if (patience->turns == comm->spin_turns) patience->since_ms = now_ms;
+    if (patience->turns == comm->spin_turns + YIELD_TURNS) return sleep_turn(comm, patience, what, now_ms);
+    sched_yield();
+    patience->turns++;
+    if (patience->turns == comm->spin_turns + YIELD_TURNS && comm->backend->arm) comm->backend->arm(comm->state);
+    return SHERD_OK;
 }
 
 int32_t shd_watch_spin_turns(int32_t world_size) {
@@ -218,7 +206,7 @@ sherd_status shd_comm_pause(shd_comm *comm, shd_patience *patience, const char *
     sherd_status status = shd_watch_failure(comm);
     if (status == SHERD_OK) {
         if (patience->turns < comm->spin_turns) {
-            relax();
+            shd_spin_pause();
             patience->turns++;
         } else {
             status = slow_turn(comm, patience, what);

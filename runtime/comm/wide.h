@@ -9,8 +9,8 @@
 #include <stdint.h>
 
 /* accumulator[i] = (first ? sources[0][i] : accumulator[i] + sources[0][i]) + sources[1][i] + …, left to right, each
- * sum rounded to fp32. Every source is read once. accumulator overlaps no source. pool may be NULL: the caller's thread
- * alone. */
+ * sum rounded to fp32. Every source is read once; there are at most SHD_COMM_MAX_RANKS. accumulator overlaps no source.
+ * pool may be NULL: the caller's thread alone. */
 void shd_wide_fold(shd_pool *pool, float *accumulator, const float *const *sources, int32_t source_count, int64_t count,
                    bool first);
 

@@ -10,6 +10,7 @@
 #include "runtime/device/pool.h"
 
 #include "runtime/base/memory.h"
+#include "runtime/base/spin.h"
 #include "runtime/base/status.h"
 
 #include <assert.h>
@@ -47,14 +48,6 @@ struct shd_pool {
     worker workers[]; /* thread_count - 1 */
 };
 
-static void pause_briefly(void) {
-#if defined(__x86_64__) || defined(__i386__)
-    __builtin_ia32_pause();
-#elif defined(__aarch64__)
-    __asm__ volatile("yield");
-#endif
-}
-
 static bool run_changed(shd_pool *pool, int64_t seen) { return atomic_load(&pool->run) != (uint32_t)seen; }
 static bool all_done(shd_pool *pool, int64_t count) { return atomic_load(&pool->done) == count; }
 
@@ -62,7 +55,7 @@ static bool all_done(shd_pool *pool, int64_t count) { return atomic_load(&pool->
 static bool wait_awake(shd_pool *pool, bool (*over)(shd_pool *, int64_t), int64_t value) {
     for (int i = 0; i < PAUSES; i++) {
         if (over(pool, value)) return true;
-        pause_briefly();
+        shd_spin_pause();
     }
     for (int i = 0; i < YIELDS; i++) {
         if (over(pool, value)) return true;

@@ -152,5 +152,3 @@ sherd_status shd_engine_visit(shd_engine *engine, int32_t state_index, int32_t s
     }
     return SHERD_OK;
 }
-
-int64_t shd_engine_arena_bytes(const shd_engine *engine) { return engine->config.plan->allocated_bytes; }

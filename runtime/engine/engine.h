@@ -74,7 +74,4 @@ typedef struct shd_slice {
 sherd_status shd_engine_visit(shd_engine *engine, int32_t state_index, int32_t shard_of,
                               sherd_status (*visit)(void *user, const shd_slice *slice), void *user);
 
-/* Bytes of the arenas this rank is charged for. */
-int64_t shd_engine_arena_bytes(const shd_engine *engine);
-
 #endif

@@ -9,6 +9,8 @@
 #include <stdio.h>
 #include <string.h>
 
+_Static_assert((int)SHD_COUNTERS <= (int)SHD_COMM_COUNTER_KINDS, "comm keeps a counter for each kind of a program's");
+
 static const shd_collective collective_of[SHD_OPS] = {
     [SHD_OP_GATHER] = SHD_COLLECTIVE_GATHER,
     [SHD_OP_GATHER_GRADIENT] = SHD_COLLECTIVE_GATHER_GRADIENT,
@@ -138,20 +140,10 @@ static sherd_status hold_until_ready(shd_engine *engine, const shd_instruction *
     return SHERD_OK;
 }
 
-/* The end of a program leaves nothing in the queues. */
-static sherd_status drain(shd_engine *engine) {
-    shd_patience patience = {0};
-    while (shd_queue_length(engine->queues[SHD_QUEUE_GATHER]) + shd_queue_length(engine->queues[SHD_QUEUE_REDUCE]) >
-           0) {
-        bool ran;
-        SHD_TRY(progress(engine, &ran));
-        if (!ran) SHD_TRY(shd_comm_pause(engine->config.comm, &patience, "the end of the step"));
-    }
-    return SHERD_OK;
-}
-
 static sherd_status finish(shd_engine *engine) {
-    SHD_TRY(drain(engine));
+    /* The verifier has seen the compute instructions wait for everything else. */
+    if (shd_queue_length(engine->queues[SHD_QUEUE_GATHER]) || shd_queue_length(engine->queues[SHD_QUEUE_REDUCE]))
+        return shd_fail(SHERD_INTERNAL, "a step program ends before its gathers and reduces");
     int32_t count = SHD_COUNTERS * engine->config.plan->unit_count;
     for (int32_t i = 0; i < count; i++) engine->counter_base[i] += engine->program->raised[i];
     engine->result.compute_ms = engine->times.compute_ms;

@@ -15,6 +15,8 @@ static sherd_status check_range(const char *key, int64_t value, int64_t low, int
                     (long long)high);
 }
 
+static bool is_duration(double seconds) { return seconds > 0 && isfinite(seconds); }
+
 sherd_status shd_options_check(const sherd_options *options) {
     if (options->size != sizeof *options)
         return shd_fail(SHERD_ARGUMENT, "sherd_options.size is %zu; start from SHERD_OPTIONS_INIT", options->size);
@@ -30,8 +32,10 @@ sherd_status shd_options_check(const sherd_options *options) {
                                       "use shard.gather: copy (or auto), or shard.stage 1 to 3");
     if (!(options->clip >= 0) || isinf(options->clip))
         return shd_fail(SHERD_CONFIG, "train.clip is %g; it must be 0 (none) or a positive number", options->clip);
-    if (!(options->timeout_s > 0) || !(options->start_timeout_s > 0))
-        return shd_fail(SHERD_CONFIG, "run.timeout_s and run.start_timeout_s must be positive numbers of seconds");
+    if (!is_duration(options->timeout_s) || !is_duration(options->start_timeout_s))
+        return shd_fail(SHERD_CONFIG,
+                        "run.timeout_s is %g and run.start_timeout_s %g; both must be positive numbers of seconds",
+                        options->timeout_s, options->start_timeout_s);
     return shd_optimizer_check(&options->optimizer);
 }
 

@@ -51,7 +51,6 @@ static int stats_body(int32_t rank, int32_t world, void *argument) {
         CHECK(stats.logical_bytes[c] == (world - 1) * logical[c]);
         CHECK(stats.moved_bytes[c] == (world - 1) * moved[c]);
     }
-    CHECK(stats.wait_ms >= 0 && stats.wait_ms < 20000);
     CHECK(!shd_comm_exchange(comm, post, 1, all));
     shd_comm_destroy(comm);
     return 0;
@@ -67,30 +66,6 @@ Test(books, calls_and_bytes_are_those_worked_out_by_hand, .timeout = 60) {
     }
 }
 
-static int waiting_body(int32_t rank, int32_t world, void *argument) {
-    const job *work = argument;
-    shd_comm_config config = ranks_config(rank, world, work->name, 0);
-    shd_comm *comm;
-    CHECK(!shd_comm_create(&config, &comm));
-    CHECK(!shd_comm_exchange(comm, NULL, 0, NULL));
-    shd_comm_stats before, after;
-    shd_comm_get_stats(comm, &before);
-    if (rank == 0) usleep(200000);
-    CHECK(!shd_comm_exchange(comm, NULL, 0, NULL));
-    shd_comm_get_stats(comm, &after);
-    double waited_ms = after.wait_ms - before.wait_ms;
-    CHECK(rank == 0 ? waited_ms < 150 : waited_ms > 150);
-    shd_comm_destroy(comm);
-    return 0;
-}
-
-Test(books, time_spent_waiting_is_counted, .timeout = 60) {
-    job work;
-    ranks_new_name(work.name, sizeof work.name);
-    ranks_result result = ranks_run(AS_PROCESSES, 2, waiting_body, &work, 30);
-    cr_assert(ranks_all_ok(&result, 2));
-}
-
 /* --- arenas ------------------------------------------------------------------------------------------------------- */
 
 static int arena_body(int32_t rank, int32_t world, void *argument) {
@@ -101,7 +76,6 @@ static int arena_body(int32_t rank, int32_t world, void *argument) {
     int64_t arena = shd_memory_held(SHD_MEMORY_ARENA), control = shd_memory_held(SHD_MEMORY_CONTROL);
     CHECK(!shd_comm_create(&config, &comm));
     int64_t noted = shd_memory_held(SHD_MEMORY_ARENA) - arena;
-    CHECK(shd_comm_rank(comm) == rank && shd_comm_world_size(comm) == world);
     CHECK((uintptr_t)shd_comm_exported(comm, rank) % 64 == 0 && (uintptr_t)shd_comm_host(comm) % 64 == 0);
     const unsigned char *mine = shd_comm_exported(comm, rank), *host = shd_comm_host(comm);
     for (int i = 0; i < 1000; i++) CHECK(mine[i] == 0);
@@ -244,12 +218,12 @@ Test(books, one_rank_alone_fails_like_any_other) {
     config.timeout_s = 0.05;
     shd_comm *comm;
     cr_assert_eq(shd_comm_create(&config, &comm), SHERD_OK);
-    shd_comm_signal(comm, 3, 1);
-    cr_assert(shd_comm_reached(comm, 3, 1, 1));
-    cr_assert_not(shd_comm_reached(comm, 3, 1, 2));
+    shd_comm_signal(comm, 2, 1);
+    cr_assert(shd_comm_reached(comm, 2, 1, 1));
+    cr_assert_not(shd_comm_reached(comm, 2, 1, 2));
     shd_patience patience = {0};
     sherd_status status = SHERD_OK;
-    while (status == SHERD_OK && !shd_comm_reached(comm, 3, 1, 2))
+    while (status == SHERD_OK && !shd_comm_reached(comm, 2, 1, 2))
         status = shd_comm_pause(comm, &patience, "UPDATE wte");
     cr_assert_eq(status, SHERD_TIMEOUT);
     cr_assert(strstr(sherd_last_error(), "UPDATE wte for rank 0"), "%s", sherd_last_error());
