@@ -2,6 +2,7 @@
 #ifndef SHD_SESSION_SETUP_H
 #define SHD_SESSION_SETUP_H
 
+#include "io/checkpoint.h"
 #include "runtime/device/pool.h"
 #include "runtime/schedule/program.h"
 #include "shard/plan.h"
@@ -15,6 +16,10 @@ sherd_status shd_options_check(const sherd_options *options);
 
 /* The policy that `options` ask for, on rank `rank`. AUTO is resolved here. */
 void shd_options_policy(const sherd_options *options, int32_t rank, shd_policy *out);
+
+/* Whether a session with these options and this plan can load the checkpoint: one of the same optimizer, ranks, stage
+ * and plan. Fails: DATA, with the path and what differs. */
+sherd_status shd_checkpoint_fits(const shd_checkpoint *checkpoint, const sherd_options *options, const shd_plan *plan);
 
 /* The pool of a session, for model code that runs inside its brackets. Borrowed. */
 shd_pool *shd_session_pool(sherd_session *session);

@@ -5,6 +5,7 @@
 #include "runtime/base/memory.h"
 #include "runtime/base/status.h"
 #include "runtime/session/internal.h"
+#include "runtime/session/setup.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -51,8 +52,8 @@ static sherd_status list_slices(sherd_session *session, int32_t rank, slice_list
     return status;
 }
 
-static const char *optimizer_name(const sherd_session *session) {
-    switch (session->options.optimizer.kind) {
+static const char *optimizer_name(const sherd_options *options) {
+    switch (options->optimizer.kind) {
     case SHERD_ADAMW: return "adamw";
     case SHERD_SGD: return "sgd";
     case SHERD_LION: return "lion";
@@ -65,7 +66,7 @@ static void describe_session(const sherd_session *session, const char *note, shd
                                      .world_size = session->options.world_size,
                                      .stage = session->options.stage,
                                      .plan_hash = shd_plan_hash(session->plan),
-                                     .optimizer = optimizer_name(session),
+                                     .optimizer = optimizer_name(&session->options),
                                      .state_count = session->plan->policy.state_count,
                                      .tensor_count = session->plan->tensor_count,
                                      .tensors = session->plan->tensors,
@@ -129,21 +130,22 @@ static sherd_status find_together(sherd_session *session, const char *dir, char 
     return SHERD_OK;
 }
 
-static sherd_status check_fit(const sherd_session *session, const shd_checkpoint *checkpoint) {
+sherd_status shd_checkpoint_fits(const shd_checkpoint *checkpoint, const sherd_options *options, const shd_plan *plan) {
     const shd_checkpoint_manifest *saved = shd_checkpoint_content(checkpoint);
-    const char *path = shd_checkpoint_path(checkpoint);
-    if (strcmp(saved->optimizer, optimizer_name(session)) != 0)
+    const char *path = shd_checkpoint_path(checkpoint), *optimizer = optimizer_name(options);
+    if (strcmp(saved->optimizer, optimizer) != 0)
         return shd_fail(SHERD_DATA, "%s: saved with optimizer.name: %s, but this job has %s", path, saved->optimizer,
-                        optimizer_name(session));
-    if (saved->world_size != session->options.world_size || saved->stage != session->options.stage)
+                        optimizer);
+    if (saved->world_size != options->world_size || saved->stage != options->stage)
         return shd_fail(SHERD_DATA,
                         "%s: saved by %d ranks at stage %d, but this job has %d ranks at stage %d; "
                         "resume on the same layout",
-                        path, saved->world_size, saved->stage, session->options.world_size, session->options.stage);
-    if (saved->plan_hash != shd_plan_hash(session->plan))
-        return shd_fail(
-            SHERD_DATA,
-            "%s: saved under another plan: the model, shard.gather or shard.prefetch differ from this job's", path);
+                        path, saved->world_size, saved->stage, options->world_size, options->stage);
+    if (saved->plan_hash != shd_plan_hash(plan))
+        return shd_fail(SHERD_DATA,
+                        "%s: saved under another plan: the model, shard.gather, shard.prefetch or whether there is an "
+                        "optimizer.momentum differ from this job's",
+                        path);
     return SHERD_OK;
 }
 
@@ -158,7 +160,7 @@ static sherd_status read_shards(sherd_session *session, const shd_checkpoint *ch
 static sherd_status open_fitting(const sherd_session *session, const char *path, shd_checkpoint **out) {
     shd_checkpoint *checkpoint;
     SHD_TRY(shd_checkpoint_open(path, &checkpoint));
-    sherd_status status = check_fit(session, checkpoint);
+    sherd_status status = shd_checkpoint_fits(checkpoint, &session->options, session->plan);
     if (status == SHERD_OK)
         *out = checkpoint;
     else

@@ -5,6 +5,7 @@
 #include "runtime/base/log.h"
 #include "runtime/base/memory.h"
 #include "runtime/base/status.h"
+#include "runtime/train/job_setup.h"
 
 #include <jansson.h>
 #include <stdio.h>
@@ -150,32 +151,36 @@ static sherd_status read_note(const json_t *note, const shd_job *job, shd_tokens
 
 /* --- finding the checkpoint --------------------------------------------------------------------------------------- */
 
-/* Checkpoints load where they were saved: the same number of ranks, the same stage. */
-static sherd_status compare_layout(const shd_checkpoint_manifest *manifest, const shd_job *job) {
-    if (manifest->world_size == job->run.ranks && manifest->stage == job->shard.stage) return SHERD_OK;
-    return shd_fail(
-        SHERD_DATA,
-        "saved with run.ranks %d and shard.stage %d, and the job has run.ranks %lld and shard.stage %lld; resume with "
-        "the same",
-        manifest->world_size, manifest->stage, (long long)job->run.ranks, (long long)job->shard.stage);
+/* Checkpoints load where they were saved; sessions refuse all else, and this does so before one is made. */
+static sherd_status compare_layout(const shd_checkpoint *checkpoint, const shd_job *job) {
+    sherd_options options;
+    shd_plan *plan;
+    shd_job_options(job, &options);
+    SHD_TRY(shd_job_plan(job, options.stage, 0, &plan));
+    sherd_status status = shd_checkpoint_fits(checkpoint, &options, plan);
+    shd_plan_destroy(plan);
+    return status;
+}
+
+/* What the note has against the job. */
+static sherd_status compare_note(const shd_checkpoint *checkpoint, const shd_job *job, shd_tokens *tokens, bool report,
+                                 shd_resume *out) {
+    const char *text = shd_checkpoint_content(checkpoint)->note;
+    json_t *note;
+    SHD_TRY(shd_json_parse(text, (int64_t)strlen(text), &note));
+    sherd_status status = read_note(note, job, tokens, report, out);
+    json_decref(note);
+    return status == SHERD_OK ? SHERD_OK : shd_fail_within(status, "%s", out->path);
 }
 
 static sherd_status read_checkpoint(const shd_job *job, shd_tokens *tokens, bool report, shd_resume *out) {
     shd_checkpoint *checkpoint;
-    json_t *note;
     SHD_TRY(shd_checkpoint_open(out->path, &checkpoint));
-    const shd_checkpoint_manifest *manifest = shd_checkpoint_content(checkpoint);
-    out->step = manifest->step;
-    const char *text = manifest->note ? manifest->note : "{}";
-    sherd_status status = shd_json_parse(text, (int64_t)strlen(text), &note);
-    if (status == SHERD_OK) {
-        status = read_note(note, job, tokens, report, out);
-        if (status == SHERD_OK && out->step < job->train.steps) status = compare_layout(manifest, job);
-        json_decref(note);
-    }
+    out->step = shd_checkpoint_content(checkpoint)->step;
+    sherd_status status = compare_note(checkpoint, job, tokens, report, out);
+    if (status == SHERD_OK && out->step < job->train.steps) status = compare_layout(checkpoint, job);
     shd_checkpoint_close(checkpoint);
-    if (status == SHERD_OK) return SHERD_OK;
-    return shd_fail_within(status, "%s", out->path);
+    return status;
 }
 
 /* A fresh run beside older checkpoints would be overtaken by them at the next resume. */

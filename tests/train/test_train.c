@@ -156,8 +156,9 @@ Test(train, refuses_to_go_on_with_other_data_model_or_seed) {
         {"model.frozen=[\"wpe.*\"]", "model.frozen was [] and is [\"wpe.*\"] now"},
         {"data.ignored_token=3", "data.ignored_token was null and is 3 now"},
         {"data.train=other.u16", "data.train has changed: it was "},
-        {"run.ranks=2", "saved with run.ranks 1 and shard.stage 3, and the job has run.ranks 2 and shard.stage 3"},
-        {"shard.stage=1", "saved with run.ranks 1 and shard.stage 3, and the job has run.ranks 1 and shard.stage 1"},
+        {"run.ranks=2", "saved by 1 ranks at stage 3, but this job has 2 ranks at stage 3"},
+        {"optimizer.name=sgd", "saved with optimizer.name: adamw, but this job has sgd"},
+        {"shard.stage=1", "saved by 1 ranks at stage 3, but this job has 1 ranks at stage 1"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         cr_expect_eq(check_job(small_job, SET(cases[i].setting)), SHERD_DATA, "%s", cases[i].setting);
@@ -167,11 +168,21 @@ Test(train, refuses_to_go_on_with_other_data_model_or_seed) {
     run_job(small_job, SET("train.seed=7"), &result);
     cr_assert_eq(result.status[0], SHERD_DATA);
     /* What may change. */
-    cr_assert_eq(
-        check_job(small_job, SET("optimizer.lr=1e-3", "train.global_batch=6", "shard.prefetch=0", "model.init=random")),
-        SHERD_OK, "%s", sherd_last_error());
+    cr_assert_eq(check_job(small_job, SET("optimizer.lr=1e-3", "train.global_batch=6", "model.init=random")), SHERD_OK,
+                 "%s", sherd_last_error());
     cr_assert_eq(check_job(small_job, SET("checkpoint.resume=nowhere")), SHERD_DATA);
     cr_assert_not_null(strstr(sherd_last_error(), "checkpoint.resume: there is no complete checkpoint at "));
+}
+
+Test(train, refuses_to_go_on_in_another_layout_before_it_starts) {
+    job_result result;
+    run_job(small_job, SET("train.steps=4", "run.ranks=2", "optimizer.name=sgd"), &result);
+    expect_ok(&result);
+    cr_assert_eq(check_job(small_job, SET("run.ranks=2", "optimizer.name=sgd")), SHERD_OK, "%s", sherd_last_error());
+    cr_assert_eq(check_job(small_job, SET("run.ranks=2", "optimizer.name=sgd", "optimizer.momentum=0.5")), SHERD_DATA);
+    cr_assert_not_null(strstr(sherd_last_error(), "step-00000004: saved under another plan: "));
+    cr_assert_eq(check_job(small_job, SET("run.ranks=2", "optimizer.name=sgd", "shard.gather=copy")), SHERD_DATA);
+    cr_assert_not_null(strstr(sherd_last_error(), "step-00000004: saved under another plan: "));
 }
 
 Test(train, goes_on_at_the_next_sequence_when_the_batch_changes) {
