@@ -95,7 +95,7 @@ static void lend_unit(shd_engine *engine, int32_t unit_index, bool gradients) {
     const shd_unit_plan *unit = &plan->units[unit_index];
     for (int32_t t = unit->first_tensor; t < unit->first_tensor + unit->tensor_count; t++) {
         const shd_tensor_place *place = &plan->places[t];
-        char *full = shd_engine_gathered(engine, place->group_index);
+        const char *full = shd_engine_gathered(engine, place->group_index);
         engine->parameters[t] = full ? full + place->offset_count * (int64_t)sizeof(float) : NULL;
         if (!gradients || !plan->groups[place->group_index].trainable) continue;
         float *gradient = shd_engine_gradient(engine, place->group_index);

@@ -44,7 +44,7 @@ struct shd_engine {
     sherd_step_result result;
 
     /* Lent in views. */
-    void **parameters;
+    const void **parameters;
     float **gradients;
     void **activations;
     shd_verdict *verdicts; /* [world_size] */

@@ -99,7 +99,7 @@ int64_t harness_counted(const harness *h) {
     return counted;
 }
 
-static void lend_unit(const harness *h, int32_t unit, bool backward, void **parameters, float **gradients) {
+static void lend_unit(const harness *h, int32_t unit, bool backward, const void **parameters, float **gradients) {
     const sherd_unit *u = &h->description->units[unit];
     for (int32_t t = u->first_tensor; t < u->first_tensor + u->tensor_count; t++) {
         parameters[t] = h->parameters[t];
@@ -109,7 +109,7 @@ static void lend_unit(const harness *h, int32_t unit, bool backward, void **para
 
 static void bracket(harness *h, int32_t unit, bool training, bool backward, float loss_scale) {
     const sherd_model *d = h->description;
-    void **parameters = calloc((size_t)d->tensor_count, sizeof *parameters);
+    const void **parameters = calloc((size_t)d->tensor_count, sizeof *parameters);
     float **gradients = calloc((size_t)d->tensor_count, sizeof *gradients);
     lend_unit(h, unit, backward, parameters, gradients);
     for (int32_t i = 0; i < d->units[unit].share_count; i++)
@@ -126,7 +126,7 @@ static void bracket(harness *h, int32_t unit, bool training, bool backward, floa
     };
     sherd_status status = backward ? shd_model_backward(h->model, &view) : shd_model_forward(h->model, &view);
     cr_assert_eq(status, SHERD_OK, "%s", sherd_last_error());
-    free(parameters);
+    free((void *)(uintptr_t)parameters);
     free(gradients);
 }
 

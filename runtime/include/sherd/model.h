@@ -14,8 +14,8 @@ enum { SHERD_MAX_DIMS = 4 };
 
 /* A named parameter. Scalars have dim_count 0; zero-element tensors are legal. */
 typedef struct sherd_tensor {
-    const char *name; /* unique in the model, UTF-8 */
-    int32_t dim_count;
+    const char *name;              /* unique among tensors; UTF-8 without control characters, not empty */
+    int32_t dim_count;             /* 0 to SHERD_MAX_DIMS */
     int64_t shape[SHERD_MAX_DIMS]; /* row-major; entries from dim_count on are ignored */
     bool frozen;                   /* read by forward and backward, never updated: no gradient, no optimizer state */
 } sherd_tensor;
@@ -23,17 +23,17 @@ typedef struct sherd_tensor {
 /* Tensors gathered and released together: an embedding, a block, a head.
  *
  * A tied parameter is one tensor, in the unit that runs forward first; every other unit that reads it names that unit
- * in `shares`. Its gradient is then the caller's to accumulate: the first backward of a micro-batch that reaches it
- * writes it, later ones add to it. */
+ * in `shares`. Its gradient is then the caller's to accumulate: the first backward of a micro-batch that reaches it (the
+ * highest unit's) writes it, later ones add to it. */
 typedef struct sherd_unit {
-    const char *name;
+    const char *name;     /* unique among units; as a tensor's */
     int32_t first_tensor; /* index into sherd_model.tensors; units take consecutive runs of it */
-    int32_t tensor_count;
-    const int32_t
-        *shares; /* indices of lower units whose tensors this one reads too; may be NULL when share_count is 0 */
+    int32_t tensor_count; /* 0 is legal */
+    /* Indices of lower units whose tensors this one reads too; may be NULL when share_count is 0. */
+    const int32_t *shares;
     int32_t share_count;
-    int64_t
-        activation_bytes; /* memory the session owns for what forward leaves to backward; 0: the caller has its own */
+    /* Memory of the session for what forward leaves to backward; 0: the caller has its own. */
+    int64_t activation_bytes;
 } sherd_unit;
 
 /* The whole model. Units run forward in order 0, 1, …, unit_count-1 and backward in the reverse order.

@@ -1,4 +1,5 @@
-/* The options of a session. Start from SHERD_OPTIONS_INIT; every field has a default, stated beside it. */
+/* The options of a session. Start from SHERD_OPTIONS_INIT (in C++ from C++20 on); every field has a default, stated
+ * beside it. */
 #ifndef SHERD_OPTIONS_H
 #define SHERD_OPTIONS_H
 
@@ -38,20 +39,21 @@ typedef struct sherd_optimizer {
 
 typedef struct sherd_options {
     size_t size;        /* sizeof(sherd_options), set by SHERD_OPTIONS_INIT */
-    int32_t rank;       /* default 0 */
-    int32_t world_size; /* default 1 */
-    const char
-        *rendezvous;     /* the name under which the ranks of this host meet; needed from two ranks on; default NULL */
+    int32_t rank;       /* 0 to world_size - 1; default 0 */
+    int32_t world_size; /* 1 to 64; default 1 */
+    /* The name under which the ranks of this host meet; needed from two ranks on; default NULL. */
+    const char *rendezvous;
     int32_t stage;       /* ZeRO stage 0 to 3; default 3 */
     sherd_gather gather; /* default AUTO */
     int32_t prefetch;    /* units gathered ahead of the one computing, at stage 3; default 1 */
     int32_t micro_steps; /* micro-batches each rank runs in a step (gradient accumulation); default 1 */
-    int32_t eval_micro_steps; /* forward-only micro-batches each rank runs in an evaluation; default 0: no evaluation */
-    double clip;              /* bound on the global gradient norm; default 0: none */
-    sherd_optimizer optimizer;
-    int32_t threads;        /* compute threads of this rank; default 1 */
-    double timeout_s;       /* how long a collective may wait for a rank; default 600 */
-    double start_timeout_s; /* the same for the first meeting; default 300 */
+    /* Forward-only micro-batches each rank runs in an evaluation; default 0: no evaluation. */
+    int32_t eval_micro_steps;
+    double clip;               /* bound on the global gradient norm; default 0: none */
+    sherd_optimizer optimizer; /* default SHERD_OPTIMIZER_INIT */
+    int32_t threads;           /* compute threads of this rank; default 1 */
+    double timeout_s;          /* how long one wait for other ranks may last, in seconds; default 600 */
+    double start_timeout_s;    /* the same for the meeting in sherd_session_create; default 300 */
 } sherd_options;
 
 #define SHERD_OPTIMIZER_INIT                                                                                           \

@@ -20,14 +20,17 @@ typedef struct sherd_session sherd_session;
 /* What a bracket lends. Borrowed until the bracket's end. */
 typedef struct sherd_view {
     int32_t unit;
-    int32_t micro_step;      /* 0 … micro_steps-1 */
-    bool training;           /* false inside an evaluation */
-    float loss_scale;        /* 1 ÷ counted targets of the global batch; valid in backward brackets, else 0 */
-    void *const *parameters; /* by tensor index, fp32, row-major; NULL where this unit may not read */
-    float *const
-        *gradients; /* by tensor index; NULL outside backward, for frozen tensors, and where this unit may not write.
-                                * A gradient's first writer in a micro-batch must write every element: it holds garbage
-                                * before. */
+    int32_t micro_step; /* 0 … micro_steps-1, in an evaluation eval_micro_steps-1 */
+    bool training;      /* false inside an evaluation */
+    float loss_scale;   /* 1 ÷ counted targets of the global batch; 0 when there are none, and outside backward */
+
+    /* By tensor index, fp32, row-major, 64-byte aligned. NULL where this unit may not read. For tensors without elements
+     * pointers mean nothing, here and below. */
+    const void *const *parameters;
+    /* By tensor index, fp32, row-major, 64-byte aligned. NULL outside backward, for frozen tensors, and where this unit
+     * may not write. A gradient's first writer in a micro-batch must write every element: it holds garbage before. */
+    float *const *gradients;
+
     void *const *activations; /* by unit index, each 64-byte aligned; NULL where a unit asked for none */
     void *scratch;            /* sherd_model.scratch_bytes, 64-byte aligned; NULL when 0 */
     void *logits;             /* sherd_model.logits_bytes, likewise */
@@ -41,7 +44,7 @@ typedef struct sherd_step_result {
     double lr;            /* the learning rate used */
     int64_t target_count; /* counted targets of the global batch */
     double compute_ms, exposed_comm_ms, optimizer_ms;
-    int64_t peak_bytes; /* largest over the ranks: bytes held in the plan's arenas */
+    int64_t peak_bytes; /* largest over the ranks: bytes that the rank's process holds in arenas of its sessions */
     uint32_t flags;     /* what ranks have told each other; see sherd_raise */
 } sherd_step_result;
 
@@ -63,7 +66,8 @@ SHERD_API sherd_status sherd_session_create(const sherd_options *options, const 
 /* Ends the session; accepts NULL. Peers that still wait for this rank fail instead of hanging. */
 SHERD_API void sherd_session_destroy(sherd_session *session);
 
-/* Fills `values` with elements [first, first + count) of tensor `tensor` (index as described, row-major order). */
+/* Fills `values` with elements [first, first + count) of tensor `tensor` (index as described, row-major order); count
+ * > 0. */
 typedef sherd_status (*sherd_fill_fn)(void *user, int32_t tensor, int64_t first, int64_t count, float *values);
 
 /* Sets every parameter: calls `fill` for each slice that this rank stores, and only for those. Optimizer state and step
