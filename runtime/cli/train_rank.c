@@ -10,6 +10,7 @@
 #include <math.h>
 #include <signal.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <unistd.h>
 
 /* Both ends of the log sink: whose line it is, and the progress line it must not run into. */
@@ -107,7 +108,15 @@ static int say_stopped(const rank_view *view) {
     return SHD_EXIT_SIGNAL + (stop_signal ? stop_signal : SIGTERM);
 }
 
+/* What ps and top show: a rank is started through /proc/self/exe and would be called "exe". */
+static void name_process(const shd_train_rank *rank) {
+    char name[16];
+    snprintf(name, sizeof name, "sherd-rank-%d", rank->place->rank);
+    if (rank->place->world_size > 1) prctl(PR_SET_NAME, name);
+}
+
 int shd_train_rank_run(const shd_train_rank *rank) {
+    name_process(rank);
     rank_view view = {.rank = rank, .shows = rank->place->rank == 0};
     const shd_job *job = rank->job;
     shd_progress_init(&view.progress, stdout, job->train.steps, job->log.every);
