@@ -63,10 +63,10 @@ def is_alive(pid):
     return bool(state) and state[0] not in (b"Z", b"X")
 
 
-def memory_files(pid):
-    """The memfds a process has mapped: {inode: name}."""
+def shared_memory(pid):
+    """The memfds and files in /dev/shm that a process has mapped: {(device, inode): name}."""
     lines = (line.split(None, 5) for line in read(f"/proc/{pid}/maps").decode(errors="replace").splitlines())
-    return {part[4]: part[5] for part in lines if len(part) == 6 and part[5].startswith("/memfd:sherd")}
+    return {(part[3], part[4]): part[5] for part in lines if len(part) == 6 and part[5].startswith(("/memfd:", "/dev/shm/"))}
 
 
 class Job:
@@ -120,7 +120,7 @@ class Job:
             if b"RANK" in variables and variables.get(MARK.encode()) == self.mark.split("=", 1)[1].encode():
                 found[int(variables[b"RANK"])] = int(pid)
                 self.ports.add(variables[b"MASTER_PORT"].decode())
-                self.memory.update(memory_files(int(pid)))
+                self.memory.update(shared_memory(int(pid)))
         return found
 
     def wait_for(self, condition, what, limit_s=60):
@@ -164,12 +164,12 @@ class Job:
         """What is still there of the job, as texts."""
         left = [f"process {pid} ({read(f'/proc/{pid}/comm').decode().strip()})" for pid in self.own_processes()]
         for pid in processes():
-            both = set(memory_files(pid)) & set(self.memory)
-            if both and pid != os.getpid():
+            both = {name for key, name in shared_memory(pid).items() if key in self.memory}
+            if both:
                 left.append(f"shared memory {both} in process {pid}")
         sockets = read("/proc/net/unix").decode(errors="replace")
         left += [f"socket {name}" for port in self.ports for name in re.findall(rf"@sherd-\S*:{port}-\S*", sockets)]
-        left += [f"/dev/shm/{name}" for name in os.listdir("/dev/shm") if "sherd" in name]
+        left += [name for name in self.memory.values() if name.startswith("/dev/shm/") and os.path.exists(name)]
         return left
 
     def need_nothing_left(self, until):

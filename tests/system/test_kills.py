@@ -6,7 +6,7 @@ usage: test_kills.py SHERD [--times N] [--seed N] [--table]
 Kills every rank and the launcher, --times each (default 1), of jobs on 2 and 4 ranks at stage 0 and at stage 3 in both
 gather modes, at random moments while the job starts, steps, evaluates or saves.  The job must be over within 5 s with
 exit code 4, the dead rank named and no other; of a job whose launcher was killed nothing may be left either.  Left
-means: a process, a mapping of the job's memfds in any process, an abstract socket, a file in /dev/shm.
+means: a process, a mapping of the job's shared memory in any process, an abstract socket, a file of it in /dev/shm.
 """
 import argparse
 import json
@@ -18,7 +18,7 @@ import sys
 import tempfile
 import time
 
-from jobs import Failure, Job, need, write_files
+from jobs import Failure, Job, need, read, write_files
 
 LAYOUTS = [(ranks, stage, gather) for ranks in (2, 4) for stage, gather in ((3, "shared"), (3, "copy"), (0, "auto"))]
 # Settings that make a job spend nearly all its time in one phase, and how long after it was reached to strike, at most.
@@ -48,7 +48,7 @@ class Bench:
 def reach(bench, job, phase, rank):
     """Waits for the phase, and a random moment more; returns the pid of the rank."""
     if phase != "start":
-        job.wait_for_rows(1)
+        job.wait_for_rows(2)  # from the second row on every phase has been gone through
     pid = job.launcher.pid if rank is None else job.wait_for_rank(rank)
     time.sleep(bench.random.uniform(0, PHASES[phase][1]))
     job.rank_pids()
@@ -137,7 +137,7 @@ def check_hang(bench):
             bench.note("stopped rank", "steps", time.monotonic() - began - 1)
 
 
-STEPS = 200
+STEPS = 600
 
 
 def numbers(job):
@@ -155,11 +155,16 @@ def check_pause(bench, expected):
     """Ranks that pause within the time-out change nothing."""
     for layout in ((2, 3, "copy"), (4, 3, "shared")):
         with bench.start(layout, [f"train.steps={STEPS}", "run.timeout_s=20"]) as job:
+            pauses = 0
             for rank in range(layout[0]):
-                pid = reach(bench, job, "start", rank)
-                need(job.signal(pid, signal.SIGSTOP), f"over before rank {rank} was stopped")
+                pid = job.rank_pids().get(rank) if pauses else job.wait_for_rank(rank)
+                time.sleep(bench.random.uniform(0, 0.05))
+                if pid is None or not job.signal(pid, signal.SIGSTOP):
+                    break  # the job is over
                 time.sleep(bench.random.uniform(0.1, 0.4))
                 need(job.signal(pid, signal.SIGCONT), "a stopped rank vanished")
+                pauses += 1
+            need(pauses > 0, "over before a rank was stopped")
             code = job.wait(60)
             need(code == 0, f"exit code {code}: {job.said()}")
             need(numbers(job) == expected, "a pause changed the numbers")
@@ -210,7 +215,9 @@ def check_second_stop(bench):
     """A rank hangs, so the first TERM cannot stop the job together; the second one kills it."""
     for layout in ((2, 3, "shared"), (4, 0, "auto")):
         with bench.start(layout) as job:
-            need(job.signal(reach(bench, job, "steps", 1), signal.SIGSTOP), "the rank was gone")
+            pid = reach(bench, job, "steps", 1)
+            need(read(f"/proc/{pid}/comm") == b"sherd-rank-1\n", "ps and top do not tell which rank it is")
+            need(job.signal(pid, signal.SIGSTOP), "the rank was gone")
             job.launcher.terminate()
             time.sleep(0.5)
             need(job.launcher.poll() is None, f"over, though a rank hangs: {job.said()}")
