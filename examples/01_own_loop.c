@@ -1,8 +1,8 @@
 /* A trainer with a loop, a model and data of its own, sharded by sherd.
  *
  * A small MLP learns y = sin 3x₁ · cos 2x₂ by gradient descent, forward and backward written by hand. Alone it is one
- * rank; under `sherd run -n 4 ./01_own_loop` every rank holds a quarter of parameters, gradients and optimizer state;
- * losses agree up to rounding, since each sums its own samples first. */
+ * rank; under `sherd run -n 4 ./01_own_loop` every rank holds a quarter of parameters, gradients and optimizer state, and
+ * a quarter of the samples. Losses agree up to rounding: a rank adds up the gradients of its own samples first. */
 #include <math.h>
 #include <sherd/sherd.h>
 #include <stdio.h>
@@ -75,21 +75,23 @@ static void hidden_backward(const sherd_view *view, int count) {
 }
 
 int main(void) {
-    static const sherd_tensor tensors[] = {
-        {"w1", 2, {INPUTS, HIDDEN}}, {"b1", 1, {HIDDEN}}, {"w2", 1, {HIDDEN}}, {"b2", 0}};
-    static const sherd_unit units[] = {{.name = "hidden", .first_tensor = 0, .tensor_count = 2},
-                                       {.name = "output", .first_tensor = 2, .tensor_count = 2}};
-    const sherd_model model = {sizeof model, units, 2, tensors, 4, 0, 0};
+    static const sherd_tensor tensors[] = {[W1] = {.name = "w1", .dim_count = 2, .shape = {INPUTS, HIDDEN}},
+                                           [B1] = {.name = "b1", .dim_count = 1, .shape = {HIDDEN}},
+                                           [W2] = {.name = "w2", .dim_count = 1, .shape = {HIDDEN}},
+                                           [B2] = {.name = "b2"}}; /* a scalar */
+    static const sherd_unit units[] = {{.name = "hidden", .first_tensor = W1, .tensor_count = 2},
+                                       {.name = "output", .first_tensor = W2, .tensor_count = 2}};
+    const sherd_model model = {
+        .size = sizeof model, .units = units, .unit_count = 2, .tensors = tensors, .tensor_count = 4};
     sherd_options options = SHERD_OPTIONS_INIT;
     check(sherd_options_from_env(&options));
     options.optimizer.lr = 0.01;
 
-    int count = SAMPLES / options.world_size; /* this rank's samples: every world_size-th */
-    for (int s = 0; s < count; s++) {
-        int i = s * options.world_size + options.rank;
-        inputs[s][0] = (float)(i % 16) / 8 - 1;
-        inputs[s][1] = (float)(i / 16) / 8 - 1;
-        wanted[s] = sinf(3 * inputs[s][0]) * cosf(2 * inputs[s][1]);
+    int count = 0; /* this rank's samples: every world_size-th */
+    for (int i = options.rank; i < SAMPLES; i += options.world_size, count++) {
+        inputs[count][0] = (float)(i % 16) / 8 - 1;
+        inputs[count][1] = (float)(i / 16) / 8 - 1;
+        wanted[count] = sinf(3 * inputs[count][0]) * cosf(2 * inputs[count][1]);
     }
 
     sherd_session *session;
