@@ -41,7 +41,7 @@ static byte_text read_text(const char *path) {
     }
     long size = ftell(file);
     rewind(file);
-    text.bytes = malloc((size_t)size + 1);
+    text.bytes = size < 0 ? NULL : malloc((size_t)size + 1);
     text.count = text.bytes ? fread(text.bytes, 1, (size_t)size, file) : 0;
     fclose(file);
     if (text.count != (size_t)size || text.count < 1000) {
