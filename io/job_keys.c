@@ -34,26 +34,14 @@ WORD_LIST(COMM)
 #define ABOVE(least)       .real_low = (least), .real_high = DBL_MAX, .low_open = true
 #define BELOW(least, most) .real_low = (least), .real_high = (most), .high_open = true
 #define WORDS(list)        .words = words_##list
+#define PLACE(section_name, key_path, part, key_name, key_kind)                                                        \
+    .section = section_name, .name = #key_name, .path = key_path, .kind = SHD_KIND_##key_kind,                         \
+    .offset = offsetof(shd_job, part.key_name)
 #define ROW(part, key_name, type, key_kind, fallback_column, range, key_unit, key_help)                                \
-    {.section = #part,                                                                                                 \
-     .name = #key_name,                                                                                                \
-     .path = #part "." #key_name,                                                                                      \
-     .kind = SHD_KIND_##key_kind,                                                                                      \
-     .offset = offsetof(shd_job, part.key_name),                                                                       \
-     fallback_column,                                                                                                  \
-     range,                                                                                                            \
-     .unit = key_unit,                                                                                                 \
+    {PLACE(#part, #part "." #key_name, part, key_name, key_kind), fallback_column, range, .unit = key_unit,            \
      .help = key_help},
 #define TOP_ROW(part, key_name, type, key_kind, fallback_column, range, key_unit, key_help)                            \
-    {.section = "",                                                                                                    \
-     .name = #key_name,                                                                                                \
-     .path = #key_name,                                                                                                \
-     .kind = SHD_KIND_##key_kind,                                                                                      \
-     .offset = offsetof(shd_job, part.key_name),                                                                       \
-     fallback_column,                                                                                                  \
-     range,                                                                                                            \
-     .unit = key_unit,                                                                                                 \
-     .help = key_help},
+    {PLACE("", #key_name, part, key_name, key_kind), fallback_column, range, .unit = key_unit, .help = key_help},
 #define SECTION_ROWS(section, rows, about) rows(ROW)
 #define SECTION(section, rows, about_text) {.name = #section, .about = about_text},
 

@@ -1,5 +1,6 @@
 /* The job loop. A step: read data, run the step program, evaluate when it is due, write the row, show it, save when it
- * is due. */
+ * is due. Of the session it uses the public interface, and two things a trainer outside would not need: its pool, so
+ * that a rank computes with one set of threads, and its plan, to log what runs. */
 #include "runtime/train/train.h"
 
 #include "io/metrics.h"
