@@ -50,7 +50,9 @@ static void print_option(const shd_option *option) {
     char left[80];
     bool letter = option->id > 0 && option->id < 256;
     const char *space = option->value ? " " : "", *value = option->value ? option->value : "";
-    if (!option->name)
+    if (option->id == OPTION_HELP)
+        snprintf(left, sizeof left, "  -h, --help");
+    else if (!option->name)
         snprintf(left, sizeof left, "  -%c%s%s", option->id, space, value);
     else if (letter)
         snprintf(left, sizeof left, "  -%c, --%s%s%s", option->id, option->name, space, value);

@@ -125,13 +125,15 @@ static int train(const train_request *request, const shd_command *command, int a
     shd_job *job;
     int code = shd_job_arguments_load(&request->job, command, &job);
     if (code) return code;
-    if (!request->digest && !request->joins) {
+    /* Ranks are started by someone who has looked, or look for themselves when they open things. */
+    bool is_rank = request->digest || request->joins;
+    if (!is_rank || request->dry_run) {
         sherd_status status = shd_train_check(job);
         if (status != SHERD_OK) code = fail(status);
     }
     if (code == SHD_EXIT_DONE && request->dry_run)
         code = shd_train_dry_run_say(job);
-    else if (code == SHD_EXIT_DONE && job->run.ranks > 1 && !request->digest && !request->joins)
+    else if (code == SHD_EXIT_DONE && job->run.ranks > 1 && !is_rank)
         code = launch(job, argc, argv);
     else if (code == SHD_EXIT_DONE)
         code = run_rank(request, job);

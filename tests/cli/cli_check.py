@@ -43,7 +43,7 @@ class Program(unittest.TestCase):
             used = set(re.findall(r"(?<![\w-])--?[a-z][\w-]*", done.stdout.split("\n")[0].split(name, 1)[1]))
             told = set(re.findall(r"(?<![\w-])--?[a-z][\w-]*", done.stdout.split("\nOptions:\n")[1].split("\n\n")[0]))
             self.assertLessEqual(used, told, name)
-            for option in told - {"--help"}:
+            for option in told - {"-h", "--help"}:
                 said = sherd(*name.split(), option, "--no-such-option").stderr
                 self.assertNotIn(f"unknown option {option}\n", said, name)
             self.assertTrue(all(len(line) <= 120 for line in done.stdout.splitlines()), name)
@@ -164,6 +164,11 @@ class Train(unittest.TestCase):
         allocated = re.findall(r'"stage": 3,.*?"allocated_bytes": (\d+)', planned, re.S)[-1]
         self.assertIn(f"{allocated} bytes a rank", done.stdout)
         self.assertEqual(os.listdir(self.folder.name), ["job.yaml"])
+
+    def test_a_dry_run_looks_at_everything_also_inside_another_job(self):
+        inside = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"}
+        self.assertEqual(sherd("train", self.job, "--dry-run", env=inside).returncode, 0)
+        self.assertEqual(sherd("train", self.job, "--dry-run", "--set", "data.train=/dev/null", env=inside).returncode, 3)
 
     def test_all_configs_are_good_jobs(self):
         tokens = os.path.join(ROOT, "tests/data/golden/gpt2-tiny/tokens.bin")
