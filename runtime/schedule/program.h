@@ -36,7 +36,7 @@
     X(REDUCE, "REDUCE")     /* REDUCE: adds all ranks' gradients of u, in rank order, to the owner's accumulator */    \
     X(NORM, "NORM")         /* COMPUTE: adds the squares of the own shard of u's reduced gradient */                   \
     X(GATHER_GRADIENT, "GATHER_GRADIENT") /* GATHER: stage 0, the reduced gradient of u in full */                     \
-    X(VERDICT, "VERDICT")                 /* COMPUTE: loss, norm, finiteness, times: one exchange over all ranks */    \
+    X(VERDICT, "VERDICT")                 /* COMPUTE: loss, norm, flags, peak bytes: one exchange over all ranks */    \
     X(UPDATE, "UPDATE")                   /* COMPUTE: the optimizer on what this rank updates of u */
 typedef enum shd_op {
 #define SHD_OP_ENUM(name, text) SHD_OP_##name,
