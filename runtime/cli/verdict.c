@@ -21,14 +21,17 @@ void shd_report_say(const shd_launch *launch, const shd_launch_report *report) {
     }
     if (report->signal)
         name_signal(report->signal, cause, sizeof cause);
+    else if (report->blames_peer)
+        snprintf(cause, sizeof cause, "another rank was lost or hung");
     else
         snprintf(cause, sizeof cause, "exit code %d", report->exit_code);
+    const char *how = report->signal ? "was killed by" : report->blames_peer ? "gave up:" : "failed with";
     if (report->killed)
         snprintf(others, sizeof others, "; the others were ended, %d of them by KILL", report->killed);
     else if (report->terminated)
         snprintf(others, sizeof others, "; the others were ended");
     shd_say_error("rank %d of %d (pid %d) %s %s%s", report->failed_rank, launch->rank_count, (int)report->failed_pid,
-                  report->signal ? "was killed by" : "failed with", cause, others);
+                  how, cause, others);
 }
 
 int shd_report_exit_code(const shd_launch_report *report) {

@@ -248,10 +248,11 @@ class Train(unittest.TestCase):
                 pass
         return ranks
 
-    def start_long_job(self, ranks="2"):
+    def start_long_job(self, ranks="2", settings=()):
         run = tempfile.mkdtemp(dir=self.folder.name)
         clean = {k: v for k, v in os.environ.items() if k not in ("RANK", "WORLD_SIZE")}
-        job = subprocess.Popen([SHERD, "train", self.job, "-n", ranks, "--set", "train.steps=1000000", "--set", "checkpoint.every=0", "--set", f"run.dir={run}"],
+        job = subprocess.Popen([SHERD, "train", self.job, "-n", ranks, "--set", "train.steps=1000000", "--set", "checkpoint.every=0", "--set", f"run.dir={run}",
+                                *(word for setting in settings for word in ("--set", setting))],
                                stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=clean)
         self.addCleanup(job.stderr.close)
         job.run_dir = run
@@ -273,6 +274,14 @@ class Train(unittest.TestCase):
             self.assertEqual(job.wait(timeout=5), 4)
             self.assertLess(time.time() - began, 5)
             self.assertIn(f"rank {victim} of 2 (pid {pid}) was killed by signal 9 (SIGKILL)", job.stderr.read())
+
+    def test_a_hung_rank_ends_the_job_with_exit_4_and_its_peer_is_not_blamed(self):
+        job = self.start_long_job(settings=("run.timeout_s=2",))
+        os.kill(self.ranks_of(job.pid)[1], signal.SIGSTOP)
+        self.assertEqual(job.wait(timeout=10), 4)
+        said = job.stderr.read()
+        self.assertRegex(said, r"rank 0 waited 2 s in .* for rank 1")
+        self.assertRegex(said, r"rank 0 of 2 \(pid \d+\) gave up: another rank was lost or hung; the others were ended, 1 of them by KILL")
 
     def test_a_killed_launcher_leaves_no_rank(self):
         for _ in range(20):

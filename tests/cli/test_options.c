@@ -155,6 +155,17 @@ Test(verdict, a_status_has_the_exit_code_of_the_manual) {
     cr_assert_eq(shd_status_exit_code(SHERD_COMM), 4);
 }
 
+Test(verdict, who_only_missed_another_rank_is_not_called_the_one_that_failed) {
+    const shd_launch launch = {.rank_count = 2};
+    const shd_launch_report report = {
+        .failed_rank = 0, .failed_pid = 12, .exit_code = 4, .blames_peer = true, .terminated = 1};
+    cr_redirect_stderr();
+    shd_report_say(&launch, &report);
+    fflush(stderr);
+    cr_assert_stderr_eq_str(
+        "sherd: rank 0 of 2 (pid 12) gave up: another rank was lost or hung; the others were ended\n");
+}
+
 Test(verdict, a_lost_rank_is_4_for_train_and_its_signal_for_run) {
     shd_launch_report report = {.failed_rank = 1, .signal = 9};
     cr_assert_eq(shd_report_train_exit_code(&report), 4);
