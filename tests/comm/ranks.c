@@ -113,8 +113,3 @@ shd_comm_config ranks_config(int32_t rank, int32_t world_size, const char *name,
                              .timeout_s = 20,
                              .start_timeout_s = 20};
 }
-
-/* Asked by the leak checker of sanitized builds: Criterion loses 48 bytes of its own when tests of very different
- * length run in parallel. */
-const char *__lsan_default_suppressions(void);
-const char *__lsan_default_suppressions(void) { return "leak:libcriterion"; }
