@@ -104,23 +104,25 @@ sherd_status shd_rank_file_write(const char *path, int64_t step, int32_t rank, c
     return status;
 }
 
-/* Slice `index` of the header; `*offset` is where it must begin, and where the next one must. */
-static sherd_status parse_slice(shd_keep *keep, const json_t *about, int64_t data_offset, int64_t *offset,
+/* One slice of the header; `*offset` is where in the `data_bytes` of values it must begin, and where the next one
+ * must. */
+static sherd_status parse_slice(shd_keep *keep, const json_t *about, int64_t data_bytes, int64_t *offset,
                                 shd_rank_slice *slice) {
     const char *tensor = NULL, *state = NULL;
-    int64_t stored_offset = 0, bytes;
+    int64_t bytes;
     SHD_TRY(shd_json_text(about, "tensor", &tensor));
     SHD_TRY(shd_json_text(about, "state", &state));
     SHD_TRY(shd_json_int(about, "first", 0, INT64_MAX, &slice->first));
     SHD_TRY(shd_json_int(about, "count", 0, INT64_MAX - slice->first, &slice->count));
-    SHD_TRY(shd_json_int(about, "offset", *offset, *offset, &stored_offset));
+    SHD_TRY(shd_json_int(about, "offset", *offset, *offset, &slice->offset_bytes));
     SHD_TRY(shd_json_hash(about, "xxh3", &slice->hash));
     slice->tensor = shd_keep_text(keep, tensor, strlen(tensor));
     slice->state = shd_keep_text(keep, state, strlen(state));
     if (!slice->tensor || !slice->state) return shd_fail(SHERD_MEMORY, "out of memory for a checkpoint's header");
-    slice->offset_bytes = data_offset + *offset;
-    if (!shd_mul_checked(slice->count, sizeof(float), &bytes) || !shd_add_checked(*offset, bytes, offset))
-        return shd_fail(SHERD_DATA, "its size makes no sense");
+    if (!shd_mul_checked(slice->count, sizeof(float), &bytes) || bytes > data_bytes - *offset)
+        return shd_fail(SHERD_DATA, "it would have %lld elements from byte %lld of the values on, which are %lld bytes",
+                        (long long)slice->count, (long long)*offset, (long long)data_bytes);
+    *offset += bytes;
     return SHERD_OK;
 }
 
@@ -134,15 +136,16 @@ static sherd_status parse_header(shd_rank_file *file, const json_t *header, int6
     file->slice_count = (int64_t)json_array_size(list);
     file->slices = shd_keep_take(file->keep, sizeof *file->slices * (size_t)file->slice_count + 1);
     if (!file->slices) return shd_fail(SHERD_MEMORY, "out of memory for a checkpoint's header");
-    int64_t offset = 0;
+    int64_t offset = 0, data_bytes = file->bytes - data_offset;
     for (int64_t i = 0; i < file->slice_count; i++) {
         sherd_status status =
-            parse_slice(file->keep, json_array_get(list, (size_t)i), data_offset, &offset, &file->slices[i]);
+            parse_slice(file->keep, json_array_get(list, (size_t)i), data_bytes, &offset, &file->slices[i]);
         if (status != SHERD_OK) return shd_fail_within(status, "slice %lld", (long long)i);
+        file->slices[i].offset_bytes += data_offset;
     }
-    if (offset != file->bytes - data_offset)
-        return shd_fail(SHERD_DATA, "it holds %lld bytes of values, its header announces %lld",
-                        (long long)(file->bytes - data_offset), (long long)offset);
+    if (offset != data_bytes)
+        return shd_fail(SHERD_DATA, "it holds %lld bytes of values, its header announces %lld", (long long)data_bytes,
+                        (long long)offset);
     return SHERD_OK;
 }
 

@@ -1,5 +1,6 @@
 /* Files that are not what was written: every bit, every length, files of others, manifests made up. */
 #include "checkpoints.h"
+#include "io/checkpoint_file.h"
 #include "runtime/base/memory.h"
 #include "runtime/base/random.h"
 
@@ -176,6 +177,54 @@ Test(checkpoint_damage, a_sealed_manifest_that_makes_no_sense_is_refused) {
         write_sealed(path, bad);
         expect_refusal(&job, "step-00000003", rows[i].to, i);
         cr_assert(strstr(sherd_last_error(), rows[i].says), "row %zu: \"%s\"", i, sherd_last_error());
+    }
+    cr_assert_eq(shd_memory_held(SHD_MEMORY_OBJECTS), 0);
+    remove_folder(folder);
+}
+
+Test(checkpoint_damage, slices_of_a_sealed_rank_file_end_with_the_file) {
+    /* Counts of 12 bytes of values, and what is said; (2^61 - 1) floats end 4 bytes before 2^63, where a slice may not
+     * even begin. */
+    static const struct {
+        long long counts[3];
+        const char *says;
+    } rows[] = {
+        {{3, 0, 0}, NULL},
+        {{1, 0, 2}, NULL},
+        {{1, 1, 0}, "it holds 12 bytes of values, its header announces 8"},
+        {{4, 0, 0}, "slice 0: it would have 4 elements from byte 0 of the values on, which are 12 bytes"},
+        {{1, 2, 1}, "slice 2: it would have 1 elements from byte 12"},
+        {{(1LL << 61) - 1, 0, 0}, "slice 0: it would have 2305843009213693951 elements"},
+        {{1, (1LL << 61) - 1, 0}, "slice 1: it would have 2305843009213693951 elements"},
+        {{1LL << 61, 0, 0}, "slice 0: it would have 2305843009213693952 elements"},
+        {{INT64_MAX, 0, 0}, "slice 0: it would have 9223372036854775807 elements"},
+    };
+    char *folder = make_folder(), *path = path_in(folder, "rank-00000.bin");
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        char file[1024] = "SHERDRNK";
+        int64_t length = 24;
+        unsigned long long offset = 0;
+        length += sprintf(file + length, "{\"version\":1,\"step\":3,\"rank\":0,\"slices\":[");
+        for (int s = 0; s < 3; s++) {
+            length += sprintf(file + length,
+                              "%s{\"tensor\":\"a\",\"state\":\"parameter\",\"first\":0,\"count\":%lld,\"offset\":%lld,"
+                              "\"xxh3\":\"0000000000000000\"}",
+                              s ? "," : "", rows[i].counts[s], (long long)offset);
+            offset += 4ull * (unsigned long long)rows[i].counts[s];
+        }
+        length += sprintf(file + length, "]}");
+        uint64_t header_bytes = (uint64_t)length - 24, hash = XXH3_64bits(file + 24, header_bytes);
+        memcpy(file + 8, &header_bytes, 8);
+        memcpy(file + 16, &hash, 8);
+        write_whole(path, file, (size_t)length + 12);
+        shd_rank_file *opened = NULL;
+        sherd_status status = shd_rank_file_open(path, 3, 0, &opened);
+        cr_expect_eq(status, rows[i].says ? SHERD_DATA : SHERD_OK, "row %zu: %d", i, status);
+        if (rows[i].says)
+            cr_expect(strstr(sherd_last_error(), rows[i].says), "row %zu: %s", i, sherd_last_error());
+        else
+            cr_expect_eq(opened->slices[2].offset_bytes + 4 * opened->slices[2].count, length + 12);
+        shd_rank_file_close(opened);
     }
     cr_assert_eq(shd_memory_held(SHD_MEMORY_OBJECTS), 0);
     remove_folder(folder);
