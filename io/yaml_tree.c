@@ -2,6 +2,7 @@
 
 #include "runtime/base/memory.h"
 #include "runtime/base/status.h"
+#include "runtime/base/utf8.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -24,38 +25,6 @@ sherd_status shd_yaml_fail(const shd_yaml_place *place, const char *key, const c
 
 /* --- the bytes ---------------------------------------------------------------------------------------------------- */
 
-/* Length of the UTF-8 character at `bytes`, 0 when it is none: too long forms, surrogates and numbers beyond U+10FFFF
- * are refused. */
-static int character_bytes(const unsigned char *bytes, size_t left) {
-    unsigned char first = bytes[0];
-    if (first < 0x80) return 1;
-    int count = first >= 0xc2 && first <= 0xdf   ? 2
-                : first >= 0xe0 && first <= 0xef ? 3
-                : first >= 0xf0 && first <= 0xf4 ? 4
-                                                 : 0;
-    if (count == 0 || (size_t)count > left) return 0;
-    for (int i = 1; i < count; i++)
-        if ((bytes[i] & 0xc0) != 0x80) return 0;
-    bool bad = (first == 0xe0 && bytes[1] < 0xa0) || (first == 0xed && bytes[1] > 0x9f) ||
-               (first == 0xf0 && bytes[1] < 0x90) || (first == 0xf4 && bytes[1] > 0x8f);
-    return bad ? 0 : count;
-}
-
-/* The code point of a character of `count` bytes. */
-static uint32_t code_point(const unsigned char *bytes, int count) {
-    if (count == 1) return bytes[0];
-    uint32_t code = bytes[0] & (0x7fu >> count);
-    for (int i = 1; i < count; i++) code = code << 6 | (bytes[i] & 0x3fu);
-    return code;
-}
-
-/* Characters that nobody sees: controls, line ends of YAML 1.1 alone, a byte order mark inside, no characters at all. */
-static bool is_unseen(uint32_t code) {
-    if (code == '\t' || code == '\n' || code == '\r') return false;
-    return code < 0x20 || (code >= 0x7f && code <= 0x9f) || code == 0x2028 || code == 0x2029 || code == 0xfeff ||
-           code == 0xfffe || code == 0xffff;
-}
-
 /* Refuses what libyaml would take, or would report without its place. */
 static sherd_status check_bytes(const char *source, bool numbered, const char *bytes, size_t length) {
     const unsigned char *at = (const unsigned char *)bytes;
@@ -68,12 +37,14 @@ static sherd_status check_bytes(const char *source, bool numbered, const char *b
         return shd_yaml_fail(&place, NULL, "is UTF-16; save the file as UTF-8");
     bool indentation = true;
     for (size_t i = 0; i < length;) {
-        int count = character_bytes(at + i, length - i);
+        uint32_t code;
+        int count = shd_utf8_read(bytes + i, length - i, &code);
         if (count == 0) return shd_yaml_fail(&place, NULL, "byte 0x%02x is not UTF-8; save the file as UTF-8", at[i]);
         if (at[i] == '\t' && indentation)
             return shd_yaml_fail(&place, NULL, "a tab as indentation; YAML indents with spaces");
-        uint32_t code = code_point(at + i, count);
-        if (is_unseen(code)) return shd_yaml_fail(&place, NULL, "control character U+%04X; remove it", code);
+        bool space = code == '\t' || code == '\n' || code == '\r';
+        if (!space && !shd_utf8_shows(code))
+            return shd_yaml_fail(&place, NULL, "control character U+%04X; remove it", code);
         bool line_end = at[i] == '\n' || (at[i] == '\r' && (i + 1 == length || at[i + 1] != '\n'));
         indentation = line_end || (indentation && at[i] == ' ');
         if (numbered) place.column = line_end ? 1 : place.column + 1;
@@ -133,13 +104,26 @@ static sherd_status read_children(reader *in, shd_yaml_node *parent, int depth) 
     }
 }
 
+/* Names and paths are shown, and kept in a checkpoint's note, from where they must come back: neither an escape nor a
+ * text of several lines brings in what check_bytes refuses. */
+static sherd_status check_text(const shd_yaml_place *place, const char *text, size_t length) {
+    uint32_t code = 0;
+    for (size_t i = 0; i < length;) {
+        int count = shd_utf8_read(text + i, length - i, &code);
+        if (count == 0 || !shd_utf8_shows(code))
+            return shd_yaml_fail(place, NULL, "control character U+%04X inside a text; remove it", code);
+        i += (size_t)count;
+    }
+    return SHERD_OK;
+}
+
 static sherd_status read_scalar(reader *in, const yaml_event_t *event, shd_yaml_node *node) {
     SHD_TRY(check_marks(&node->place, event->data.scalar.anchor, event->data.scalar.tag));
+    const char *text = (const char *)event->data.scalar.value;
     size_t length = event->data.scalar.length;
     node->plain = event->data.scalar.style == YAML_PLAIN_SCALAR_STYLE;
-    if (memchr(event->data.scalar.value, 0, length))
-        return shd_yaml_fail(&node->place, NULL, "a NUL character inside a text; remove it");
-    node->text = shd_keep_text(in->keep, (const char *)event->data.scalar.value, length);
+    SHD_TRY(check_text(&node->place, text, length));
+    node->text = shd_keep_text(in->keep, text, length);
     return node->text ? SHERD_OK : shd_fail(SHERD_MEMORY, "%s: out of memory", in->source);
 }
 

@@ -1,5 +1,7 @@
 #include "runtime/base/status.h"
 
+#include "runtime/base/utf8.h"
+
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -23,6 +25,26 @@ bool sherd_status_is_fatal(sherd_status status) { return status >= SHERD_COMM; }
 
 const char *sherd_last_error(void) { return last_cause; }
 
+/* Causes quote files that nobody vouches for, cut at a number of bytes: what would move a terminal's cursor, or is half
+ * a character, becomes a question mark. */
+static void make_shown(char *text) {
+    char *to = text;
+    uint32_t code;
+    for (size_t left = strlen(text); left > 0;) {
+        int count = shd_utf8_read(text, left, &code);
+        bool shown = count > 0 && shd_utf8_shows(code);
+        if (count == 0) count = 1;
+        if (shown)
+            memmove(to, text, (size_t)count);
+        else
+            *to = '?';
+        to += shown ? count : 1;
+        text += count;
+        left -= (size_t)count;
+    }
+    *to = 0;
+}
+
 sherd_status shd_fail(sherd_status status, const char *format, ...) {
     /* Arguments may point into the old cause: format beside it, then copy. */
     char cause[CAUSE_BYTES];
@@ -30,6 +52,7 @@ sherd_status shd_fail(sherd_status status, const char *format, ...) {
     va_start(arguments, format);
     vsnprintf(cause, sizeof cause, format, arguments);
     va_end(arguments);
+    make_shown(cause);
     memcpy(last_cause, cause, sizeof cause);
     return status;
 }
@@ -43,5 +66,6 @@ sherd_status shd_fail_within(sherd_status status, const char *format, ...) {
     memcpy(cause, last_cause, sizeof cause);
     cause[sizeof cause - 1] = 0;
     snprintf(last_cause, sizeof last_cause, "%s: %s", context, cause);
+    make_shown(last_cause);
     return status;
 }

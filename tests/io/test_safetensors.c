@@ -295,7 +295,9 @@ Test(safetensors, refuses_to_write_what_cannot_be_read) {
         shd_safetensors_writer *writer = NULL;
         cr_assert_eq(shd_safetensors_writer_create(path, rows[i], 2, &writer), SHERD_ARGUMENT, "row %zu", i);
         cr_assert_null(writer);
-        cr_assert(strstr(sherd_last_error(), rows[i][1].name));
+        /* A cause shows what is no UTF-8 as a question mark. */
+        const char *shown = rows[i][1].name[0] == '\xff' ? "tensor ? " : rows[i][1].name;
+        cr_assert(strstr(sherd_last_error(), shown), "row %zu: %s", i, sherd_last_error());
     }
     cr_assert_eq(count_files(folder), 0);
     remove_folder(folder);
