@@ -28,32 +28,40 @@ static uint64_t get_word(const unsigned char in[8]) {
     return word;
 }
 
-/* The header as JSON; offsets count from the first value. */
-static sherd_status describe(int64_t step, int32_t rank, const shd_checkpoint_slice *slices, int64_t count,
-                             json_t **out) {
+/* The slices as JSON; offsets count from the first value. */
+static sherd_status describe_slices(const shd_checkpoint_slice *slices, int64_t count, json_t **out) {
     json_t *list = json_array();
     int64_t offset = 0;
-    bool good = list != NULL;
-    for (int64_t i = 0; good && i < count; i++) {
+    if (!list) return shd_fail(SHERD_MEMORY, "out of memory for a checkpoint's header");
+    for (int64_t i = 0; i < count; i++) {
         int64_t bytes = slices[i].count * (int64_t)sizeof(float);
         json_t *hash = shd_json_from_hash(XXH3_64bits(slices[i].values, (size_t)bytes));
         json_t *slice = json_pack("{s:s, s:s, s:I, s:I, s:I, s:O}", "tensor", slices[i].tensor, "state",
                                   slices[i].state, "first", (json_int_t)slices[i].first, "count",
                                   (json_int_t)slices[i].count, "offset", (json_int_t)offset, "xxh3", hash);
         json_decref(hash);
-        good = json_array_append_new(list, slice) == 0;
-        if (!good)
-            shd_fail(SHERD_ARGUMENT, "%s of tensor %s cannot be stored: a name is not UTF-8", slices[i].state,
-                     slices[i].tensor);
+        if (json_array_append_new(list, slice) != 0) {
+            json_decref(list);
+            return shd_fail(SHERD_ARGUMENT, "%s of tensor %s cannot be stored: a name is not UTF-8, or memory is out",
+                            slices[i].state, slices[i].tensor);
+        }
         offset += bytes;
     }
-    if (!good) {
-        json_decref(list);
-        return list ? SHERD_ARGUMENT : shd_fail(SHERD_MEMORY, "out of memory for a checkpoint's header");
-    }
-    *out =
-        json_pack("{s:i, s:I, s:i, s:o}", "version", VERSION, "step", (json_int_t)step, "rank", rank, "slices", list);
-    return *out ? SHERD_OK : shd_fail(SHERD_MEMORY, "out of memory for a checkpoint's header");
+    *out = list;
+    return SHERD_OK;
+}
+
+/* The header as JSON. */
+static sherd_status describe(int64_t step, int32_t rank, const shd_checkpoint_slice *slices, int64_t count,
+                             json_t **out) {
+    json_t *list;
+    SHD_TRY(describe_slices(slices, count, &list));
+    json_t *header =
+        json_pack("{s:i, s:I, s:i, s:O}", "version", VERSION, "step", (json_int_t)step, "rank", rank, "slices", list);
+    json_decref(list);
+    if (!header) return shd_fail(SHERD_MEMORY, "out of memory for a checkpoint's header");
+    *out = header;
+    return SHERD_OK;
 }
 
 /* The header's text, padded; *bytes is its length. */

@@ -24,7 +24,7 @@ static int compare_pieces(const void *left, const void *right) {
     return a->rank < b->rank ? -1 : a->rank > b->rank;
 }
 
-static int64_t element_count(const sherd_tensor *tensor) {
+int64_t shd_element_count(const sherd_tensor *tensor) {
     int64_t count = 1;
     for (int32_t d = 0; d < tensor->dim_count; d++) count *= tensor->shape[d];
     return count;
@@ -67,10 +67,10 @@ static sherd_status place_slice(const shd_checkpoint_manifest *manifest, const n
     piece->count = slice->count;
     if (piece->state_index < 0 || (piece->state_index > 0 && tensor->frozen))
         return shd_fail(SHERD_DATA, "it holds %s of tensor %s, which has no such state", slice->state, slice->tensor);
-    if (slice->first + slice->count > element_count(tensor))
+    if (slice->first + slice->count > shd_element_count(tensor))
         return shd_fail(SHERD_DATA, "it holds elements %lld to %lld of tensor %s, which has %lld",
                         (long long)slice->first, (long long)(slice->first + slice->count), slice->tensor,
-                        (long long)element_count(tensor));
+                        (long long)shd_element_count(tensor));
     return SHERD_OK;
 }
 
@@ -93,7 +93,7 @@ static sherd_status place_all(const shd_checkpoint_manifest *manifest, const nam
 static sherd_status check_cover(const shd_checkpoint_manifest *manifest, const shd_pieces *pieces, int32_t tensor_index,
                                 int32_t state_index, int64_t *at) {
     const sherd_tensor *tensor = &manifest->tensors[tensor_index];
-    int64_t covered = 0, missing_end = element_count(tensor);
+    int64_t covered = 0, missing_end = shd_element_count(tensor);
     for (; *at < pieces->count; (*at)++) {
         const shd_piece *piece = &pieces->list[*at];
         if (piece->tensor_index != tensor_index || piece->state_index != state_index) break;

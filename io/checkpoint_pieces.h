@@ -6,6 +6,8 @@
 
 #include <stdint.h>
 
+int64_t shd_element_count(const sherd_tensor *tensor);
+
 /* One slice of one file; slices without elements are left out. */
 typedef struct shd_piece {
     int32_t tensor_index;

@@ -62,12 +62,6 @@ void shd_parameter_reader_destroy(shd_parameter_reader *reader) {
     shd_free(reader);
 }
 
-static int64_t count_elements(const sherd_tensor *tensor) {
-    int64_t count = 1;
-    for (int32_t d = 0; d < tensor->dim_count; d++) count *= tensor->shape[d];
-    return count;
-}
-
 static sherd_status find_tensor(const shd_checkpoint_manifest *manifest, const char *name, int32_t *out) {
     for (int32_t i = 0; i < manifest->tensor_count; i++)
         if (!strcmp(manifest->tensors[i].name, name)) {
@@ -81,7 +75,7 @@ sherd_status shd_parameter_reader_read(const shd_parameter_reader *reader, const
                                        int64_t count, float *values) {
     int32_t index = -1;
     SHD_TRY(find_tensor(reader->manifest, tensor, &index));
-    int64_t available = count_elements(&reader->manifest->tensors[index]);
+    int64_t available = shd_element_count(&reader->manifest->tensors[index]);
     if (first < 0 || count < 0 || first > available - count)
         return shd_fail(SHERD_ARGUMENT, "%s has %lld elements, not those from %lld to %lld", tensor,
                         (long long)available, (long long)first, (long long)(first + count));
@@ -93,6 +87,35 @@ sherd_status shd_parameter_reader_read(const shd_parameter_reader *reader, const
         slice_window window = {.at = piece->first, .first = first, .count = count, .values = values};
         SHD_TRY(shd_rank_file_stream(reader->files[piece->rank], piece->slice_index, take, &window));
         read = piece->first + piece->count;
+    }
+    return SHERD_OK;
+}
+
+/* What follows the first `skip` elements of a slice goes on to `sink`. */
+typedef struct skipping_sink {
+    int64_t skip;
+    shd_rank_file_sink sink;
+    void *user;
+} skipping_sink;
+
+static sherd_status skip(void *user, const float *values, int64_t count) {
+    skipping_sink *state = user;
+    int64_t skipped = shd_min(state->skip, count);
+    state->skip -= skipped;
+    return state->sink(state->user, values + skipped, count - skipped);
+}
+
+sherd_status shd_parameter_reader_stream(const shd_parameter_reader *reader, const char *tensor,
+                                         shd_rank_file_sink sink, void *user) {
+    int32_t index = -1;
+    SHD_TRY(find_tensor(reader->manifest, tensor, &index));
+    int64_t done = 0;
+    for (int64_t i = 0; i < reader->pieces.count; i++) {
+        const shd_piece *piece = &reader->pieces.list[i];
+        if (piece->tensor_index != index || piece->state_index != 0 || piece->first + piece->count <= done) continue;
+        skipping_sink state = {.skip = done - piece->first, .sink = sink, .user = user};
+        SHD_TRY(shd_rank_file_stream(reader->files[piece->rank], piece->slice_index, skip, &state));
+        done = piece->first + piece->count;
     }
     return SHERD_OK;
 }

@@ -3,7 +3,7 @@
 #ifndef SHD_IO_PARAMETER_READER_H
 #define SHD_IO_PARAMETER_READER_H
 
-#include "io/checkpoint.h"
+#include "io/checkpoint_file.h"
 
 typedef struct shd_parameter_reader shd_parameter_reader;
 
@@ -18,5 +18,11 @@ void shd_parameter_reader_destroy(shd_parameter_reader *reader);
  * Fails: ARGUMENT (no such tensor or elements), DATA (damage: the file and slice), IO. */
 sherd_status shd_parameter_reader_read(const shd_parameter_reader *reader, const char *tensor, int64_t first,
                                        int64_t count, float *values);
+
+/* Hands all elements of `tensor` to `sink`, in order and once each, in portions; memory does not grow with the tensor.
+ * A portion comes before its slice has been checked: what the sink has made of it counts only when this succeeds.
+ * Fails: ARGUMENT (no such tensor), DATA, IO, MEMORY, and what the sink returns. */
+sherd_status shd_parameter_reader_stream(const shd_parameter_reader *reader, const char *tensor,
+                                         shd_rank_file_sink sink, void *user);
 
 #endif
