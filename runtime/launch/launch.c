@@ -89,7 +89,8 @@ static void note_end(launch_job *job, int32_t rank, pid_t pid, int exit_code, in
     shd_launch_report *report = job->report;
     if (report->stop_signal) {
         if (job->kill_at_ms == 0 && !job->ending) job->kill_at_ms = shd_clock_ms() + job->launch->stop_grace_s * 1e3;
-        if (signal == report->stop_signal || exit_code == 128 + report->stop_signal) {
+        /* TERM: a rank that its peers have stopped, before the launcher's signal reached it. */
+        if (signal == report->stop_signal || exit_code == 128 + report->stop_signal || exit_code == 128 + SIGTERM) {
             report->stopped = true;
             return;
         }

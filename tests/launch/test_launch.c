@@ -238,6 +238,14 @@ Test(launch, ranks_that_stop_when_told_have_not_failed) {
     wait_written("up2");
     kill(launcher, SIGTERM);
     cr_assert_eq(wait_exit(launcher), SIGTERM);
+
+    /* Told with INT; one says 128 + 15, as a rank that stops with its peers before it is told. */
+    launch = shell(2, SHELL("trap 'exit 143' INT; echo up >$DIR/again$RANK; while :; do sleep 0.02; done"));
+    launcher = start_launcher(&launch, exit_of_stop);
+    wait_written("again0");
+    wait_written("again1");
+    kill(launcher, SIGINT);
+    cr_assert_eq(wait_exit(launcher), SIGINT);
 }
 
 Test(launch, a_rank_that_loses_a_peer_to_the_stop_has_not_failed) {
