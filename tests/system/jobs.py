@@ -78,6 +78,8 @@ class Job:
         self.mark = f"{MARK}={os.path.basename(self.run_dir)}-{random.getrandbits(64):016x}"
         environment = {k: v for k, v in os.environ.items() if k not in LAUNCHER_VARIABLES and k != MARK}
         environment[MARK] = self.mark.split("=", 1)[1]
+        for name in ("ASAN_OPTIONS", "TSAN_OPTIONS"):  # a crash is to be a crash in these builds too
+            environment[name] = environment.get(name, "") + ":handle_segv=0"
         command = [sherd, "train", job, "-n", str(ranks), "--set", f"run.dir={self.run_dir}"]
         for setting in settings:
             command += ["--set", setting]

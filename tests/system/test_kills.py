@@ -24,6 +24,8 @@ LAYOUTS = [(ranks, stage, gather) for ranks in (2, 4) for stage, gather in ((3, 
 # Settings that make a job spend nearly all its time in one phase, and how long after it was reached to strike, at most.
 PHASES = {"start": ([], 0.08), "steps": ([], 0.1), "evaluation": (["train.evaluate_every=1"], 0.2), "save": (["checkpoint.every=1"], 0.1)}
 LIMIT_S = 5
+TIMEOUT_S = 2        # run.timeout_s of jobs in which a rank hangs
+STOP_LIMIT_S = 20    # until the next step boundary, on a machine that may be busy
 COMPLAINT = re.compile(r"rank \d+ (of|died|ended|waited)|rank \d+:|error|failed")
 
 
@@ -120,21 +122,21 @@ def check_crash(bench):
 
 def check_hang(bench):
     """A rank that stops without dying: the others name it, the collective and the unit."""
-    for layout, rank in (((2, 3, "shared"), 0), ((2, 3, "copy"), 1), ((4, 3, "copy"), 2), ((2, 0, "auto"), 1)):
-        with bench.start(layout, ["run.timeout_s=1"]) as job:
+    for layout, rank in (((2, 3, "shared"), 0), ((4, 3, "copy"), 2), ((2, 0, "auto"), 1)):
+        with bench.start(layout, [f"run.timeout_s={TIMEOUT_S}"]) as job:
             pid = reach(bench, job, "steps", rank)
             began = time.monotonic()
             need(job.signal(pid, signal.SIGSTOP), "the rank was gone")
-            code, said = job.wait(1 + LIMIT_S), job.said()
+            code, said = job.wait(TIMEOUT_S + LIMIT_S), job.said()
             need(code == 4, f"exit code {code}: {said}")
-            told = re.search(r"rank (\d+) waited 1 s in ([^:\n]+) for (rank .*)", said)
+            told = re.search(rf"rank (\d+) waited {TIMEOUT_S} s in ([^:\n]+) for (rank .*)", said)
             need(told and int(told[1]) != rank, f"nobody says whom it waits for: {said}")
-            need(re.search(rf"rank {rank} \(last issued [A-Z]+( [A-Z]+)*( unit \d+)? \(\d+ bytes\), collective \d+\)", told[3]),
+            need(re.search(rf"rank {rank} \(last issued [A-Z_]+( unit \d+)? \(\d+ bytes\), collective \d+\)", told[3]),
                  f"not rank {rank} and its last collective: {said}")
             need(f"rank {told[1]} (" not in told[3], f"a rank says that it waits for itself: {said}")
-            need(time.monotonic() - began >= 1, "before the time-out")
-            job.need_nothing_left(began + 1 + LIMIT_S)
-            bench.note("stopped rank", "steps", time.monotonic() - began - 1)
+            need(time.monotonic() - began >= TIMEOUT_S, "before the time-out")
+            job.need_nothing_left(began + TIMEOUT_S + LIMIT_S)
+            bench.note("stopped rank", "steps", time.monotonic() - began - TIMEOUT_S)
 
 
 STEPS = 600
@@ -178,13 +180,13 @@ def check_stop(bench, expected):
             reach(bench, job, "steps", None)
             began = time.monotonic()
             job.launcher.send_signal(number)
-            code, said = job.wait(LIMIT_S), job.said()
+            code, said = job.wait(STOP_LIMIT_S), job.said()
             need(code == 128 + number, f"exit code {code}: {said}")
             need(f"sherd: stopped by signal {int(number)} ({name})" in said, f"does not say what stopped it: {said}")
             need("nothing was saved after the last checkpoint in " in said, f"does not say that nothing was saved: {said}")
             need(not COMPLAINT.search(said), f"ranks complain: {said}")
             need(job.rows().endswith("}\n"), "a torn row")
-            job.need_nothing_left(began + LIMIT_S)
+            job.need_nothing_left(began + STOP_LIMIT_S)
             bench.note("stop", "steps", time.monotonic() - began)
             done = numbers(job)
             need(done[:STEPS] == expected[:len(done)], "the numbers before the stop are others")
@@ -203,11 +205,11 @@ def check_stop_at_start(bench):
             time.sleep(bench.random.uniform(0, 0.06))
             began = time.monotonic()
             job.launcher.send_signal(signal.SIGTERM)
-            code, said = job.wait(LIMIT_S), job.said()
+            code, said = job.wait(STOP_LIMIT_S), job.said()
             # Before the launcher watches signals, TERM ends it as it ends any program.
             need(code in (128 + signal.SIGTERM, -signal.SIGTERM), f"exit code {code}: {said}")
             need(not COMPLAINT.search(said), f"ranks complain: {said}")
-            job.need_nothing_left(began + LIMIT_S)
+            job.need_nothing_left(began + STOP_LIMIT_S)
             bench.note("stop", "start", time.monotonic() - began)
 
 
