@@ -20,6 +20,7 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
+#include <string.h>
 
 enum { CACHE_LINE_BYTES = 64, PAUSES = 200, YIELDS = 60, THREADS_MAX = 1024 };
 
@@ -138,7 +139,8 @@ static sherd_status start_threads(shd_pool *pool) {
     }
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (error)
-        return shd_fail(SHERD_MEMORY, "cannot start compute thread %d of %d", pool->started + 2, pool->thread_count);
+        return shd_fail(SHERD_MEMORY, "cannot start compute thread %d of %d: %s", pool->started + 2, pool->thread_count,
+                        strerror(error));
     return SHERD_OK;
 }
 

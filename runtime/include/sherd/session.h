@@ -76,8 +76,8 @@ typedef sherd_status (*sherd_fill_fn)(void *user, int32_t tensor, int64_t first,
 SHERD_API sherd_status sherd_session_fill(sherd_session *session, sherd_fill_fn fill, void *user);
 
 /* Opens a step. `target_count`: counted targets in this rank's micro-batches of the step; their sum over the ranks
- * divides the loss. A trainer whose loss is a mean over samples passes its number of samples. Fails: STATE, COMM and
- * worse. */
+ * divides the loss. A trainer whose loss is a mean over samples passes its number of samples. Fails: STATE, ARGUMENT (a
+ * negative count). */
 SHERD_API sherd_status sherd_step_begin(sherd_session *session, int64_t target_count);
 
 /* Brackets of one unit; units must come in the order stated above. Fails: STATE (what was expected is named), COMM and
@@ -87,13 +87,13 @@ SHERD_API sherd_status sherd_forward_end(sherd_session *session, int32_t unit);
 SHERD_API sherd_status sherd_backward_begin(sherd_session *session, int32_t unit, sherd_view *view);
 SHERD_API sherd_status sherd_backward_end(sherd_session *session, int32_t unit);
 
-/* Adds `count` loss terms to the step's (or evaluation's) loss, exactly: no grouping or order of calls changes the
- * sum. */
+/* Adds `count` loss terms to the step's (or evaluation's) loss, exactly: no grouping or order of calls changes the sum.
+ * Between begin and end, inside brackets or outside. Fails: STATE, ARGUMENT. */
 SHERD_API sherd_status sherd_add_loss(sherd_session *session, const double *terms, int64_t count);
 
 /* Tells all ranks something with the next step: its result's `flags` is the union of what every rank has raised since
  * the last one. What the bits mean is the caller's affair ("a signal came: stop together"). Threads: the session's own;
- * a signal handler sets a variable instead and the loop raises. */
+ * a signal handler sets a variable instead and the loop raises. Fails: STATE when the session is dead. */
 SHERD_API sherd_status sherd_raise(sherd_session *session, uint32_t flags);
 
 /* Closes the step: reduces, clips, updates. Collective. `result` may be NULL. Fails: STATE; NUMERIC when loss or
@@ -137,11 +137,11 @@ SHERD_API sherd_status sherd_session_save(sherd_session *session, const char *di
 SHERD_API sherd_status sherd_session_load(sherd_session *session, const char *dir, char **note);
 SHERD_API void sherd_note_free(char *note);
 
-/* What has been sent so far by this rank. */
+/* What this rank has communicated since create. A unit with trainable and frozen tensors takes two gathers. */
 typedef struct sherd_traffic {
     int64_t gather_count, gather_gradient_count, reduce_count, exchange_count;
     int64_t logical_bytes; /* what a copying backend would receive in gathers and reduces; exchanges are a few KiB */
-    int64_t moved_bytes;   /* what was moved */
+    int64_t moved_bytes;   /* what was copied, or read in place, of that */
 } sherd_traffic;
 SHERD_API void sherd_session_traffic(const sherd_session *session, sherd_traffic *out);
 
