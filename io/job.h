@@ -83,15 +83,18 @@ sherd_status shd_job_fail_within(const shd_job *job, sherd_status status);
 /* The word of a choice, e.g. shd_job_word("optimizer.name", job->optimizer.name); "" when there is none. */
 const char *shd_job_word(const char *key_path, int32_t value);
 
-/* The job as resolved, one JSON object of sections with every key that its model has. *out: release with shd_free.
- * Fails: MEMORY. */
+/* Releases a text that a function below hands out; accepts NULL. For the program, which knows no shd_free. */
+void shd_job_text_free(char *text);
+
+/* The job as resolved, one JSON object of sections with every key that its model has. *out: release with
+ * shd_job_text_free. Fails: MEMORY. */
 sherd_status shd_job_resolved_json(const shd_job *job, char **out);
 
 /* Every key with its value in `job` and where that comes from, what it may be, and its help; NULL job: the defaults.
- * *out: release with shd_free. Fails: MEMORY. */
+ * *out: release with shd_job_text_free. Fails: MEMORY. */
 sherd_status shd_job_explain(const shd_job *job, char **out);
 
-/* docs/JOB.md. *out: release with shd_free. Fails: MEMORY. */
+/* docs/JOB.md. *out: release with shd_job_text_free. Fails: MEMORY. */
 sherd_status shd_job_document(char **out);
 
 #endif

@@ -76,6 +76,8 @@ static char *dump(const json_t *value, size_t flags) {
     return text;
 }
 
+void shd_job_text_free(char *text) { shd_free(text); }
+
 sherd_status shd_job_resolved_json(const shd_job *job, char **out) {
     json_t *root = job_json(job);
     char *text = root ? dump(root, JSON_INDENT(1) | JSON_REAL_PRECISION(17)) : NULL;

@@ -7,7 +7,6 @@
 #include "runtime/train/train.h"
 
 #include <inttypes.h>
-#include <sherd/session.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -49,7 +48,7 @@ static sherd_status digest_job(const shd_job *job, char digest[17]) {
     if (status != SHERD_OK) return status;
     uint64_t hash = 0xcbf29ce484222325u;
     for (const char *at = text; *at; at++) hash = (hash ^ (unsigned char)*at) * 0x100000001b3u;
-    sherd_note_free(text);
+    shd_job_text_free(text);
     snprintf(digest, 17, "%016" PRIx64, hash);
     return SHERD_OK;
 }
@@ -70,7 +69,7 @@ static int explain(const train_request *request, const shd_command *command) {
     shd_job_destroy(job);
     if (status != SHERD_OK) return fail(status);
     fputs(text, stdout);
-    sherd_note_free(text);
+    shd_job_text_free(text);
     return SHD_EXIT_DONE;
 }
 

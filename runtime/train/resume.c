@@ -36,7 +36,7 @@ sherd_status shd_resume_note(const shd_job *job, shd_tokens *tokens, int64_t seq
     SHD_TRY(shd_tokens_fingerprint(tokens, &fingerprint));
     SHD_TRY(shd_job_resolved_json(job, &job_text));
     json_t *note = note_json(job_text, tokens, fingerprint, sequence, tokens_seen);
-    shd_free(job_text);
+    shd_job_text_free(job_text);
     if (!note) return shd_fail(SHERD_MEMORY, "no memory for the note of a checkpoint");
     sherd_status status = shd_json_print(note, 0, out);
     json_decref(note);
@@ -118,7 +118,7 @@ static sherd_status compare_jobs(const json_t *note, const shd_job *job, bool re
         return shd_fail(SHERD_DATA, "its note holds no job; it was not written by 'sherd train'");
     SHD_TRY(shd_job_resolved_json(job, &text));
     json_t *now = json_loads(text, 0, NULL);
-    shd_free(text);
+    shd_job_text_free(text);
     sherd_status status = now ? compare_keys(then, now, report) : shd_fail(SHERD_MEMORY, "no memory to compare jobs");
     json_decref(now);
     return status;

@@ -39,14 +39,14 @@ static sherd_status load(void *user) {
 static sherd_status resolve(void *job) {
     char *text = NULL;
     sherd_status status = shd_job_resolved_json(job, &text);
-    shd_free(text);
+    shd_job_text_free(text);
     return status;
 }
 
 static sherd_status explain(void *job) {
     char *text = NULL;
     sherd_status status = shd_job_explain(job, &text);
-    shd_free(text);
+    shd_job_text_free(text);
     return status;
 }
 

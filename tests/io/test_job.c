@@ -25,7 +25,7 @@ static json_t *resolved(const shd_job *job) {
     cr_assert_eq(shd_job_resolved_json(job, &text), SHERD_OK);
     json_t *root = json_loads(text, JSON_REJECT_DUPLICATES, NULL);
     cr_assert_not_null(root);
-    shd_free(text);
+    shd_job_text_free(text);
     return root;
 }
 
@@ -130,8 +130,8 @@ static void check_round_trip(const shd_job *job) {
     cr_assert_eq(shd_job_resolved_json(again, &second), SHERD_OK);
     cr_assert_str_eq(first, second);
     cr_assert_eq(again->optimizer.lr, job->optimizer.lr);
-    shd_free(first);
-    shd_free(second);
+    shd_job_text_free(first);
+    shd_job_text_free(second);
     shd_job_destroy(again);
 }
 
@@ -259,10 +259,10 @@ Test(job, explains_every_key_with_its_value_and_where_that_comes_from) {
     cr_assert_not_null(strstr(text, "  seed: 5  (--set train.seed=5)\n"));
     cr_assert_not_null(strstr(text, "  clip: 1.0  (default)\n"));
     cr_assert_not_null(strstr(text, "  d_ff: none  (not in gpt2)\n"));
-    shd_free(text);
+    shd_job_text_free(text);
     cr_assert_eq(shd_job_explain(NULL, &text), SHERD_OK);
     cr_assert_not_null(strstr(text, "  steps: required  (required)\n"));
-    shd_free(text);
+    shd_job_text_free(text);
     shd_job_destroy(job);
 }
 
@@ -284,7 +284,7 @@ Test(job, is_documented_as_it_is) {
     char *text = NULL, *file = read_file(JOB_MD, &length);
     cr_assert_eq(shd_job_document(&text), SHERD_OK);
     cr_assert_str_eq(file, text, "docs/JOB.md is old: `ninja -C build docs` writes it anew");
-    shd_free(text);
+    shd_job_text_free(text);
     free(file);
 }
 
