@@ -4,6 +4,7 @@
 #include "runtime/base/status.h"
 #include "runtime/engine/internal.h"
 
+#include <assert.h>
 #include <string.h>
 
 sherd_status shd_engine_map(shd_engine *engine) {
@@ -64,6 +65,21 @@ float *shd_engine_accumulator(const shd_engine *engine, int32_t group_index) {
     float *start = shd_engine_address(engine, group->accumulator_buffer);
     if (!start) return NULL;
     return engine->config.plan->policy.stage == 0 ? start + own_offset(engine, group) : start;
+}
+
+shd_held shd_engine_held(const shd_engine *engine, int32_t group_index, int32_t state_index, int32_t shard_of) {
+    const shd_plan *plan = engine->config.plan;
+    const shd_group *group = &plan->groups[group_index];
+    bool in_full = plan->policy.stage == 0; /* then values start with the group, else with the own shard */
+    assert(in_full || shard_of < 0 || shard_of == plan->policy.rank);
+    int32_t rank = shard_of < 0 ? plan->policy.rank : shard_of;
+    shd_held held = {.first = rank * group->shard_count, .count = group->shard_count};
+    if (in_full && shard_of < 0) held = (shd_held){.first = 0, .count = group->padded_count};
+    float *start = state_index >= 0 ? shd_engine_address(engine, group->state_buffers[state_index])
+                   : in_full        ? shd_engine_address(engine, group->parameters_buffer)
+                                    : shd_engine_shard(engine, group_index);
+    held.values = start && in_full ? start + held.first : start;
+    return held;
 }
 
 float *shd_engine_gradient(const shd_engine *engine, int32_t group_index) {

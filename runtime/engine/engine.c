@@ -5,8 +5,6 @@
 #include "runtime/base/status.h"
 #include "runtime/engine/internal.h"
 
-#include <assert.h>
-
 static int32_t longest_program(const shd_engine_config *config) {
     int32_t longest = 1;
     for (int32_t kind = 0; kind < SHD_PROGRAM_KINDS; kind++)
@@ -117,37 +115,16 @@ void shd_engine_set_targets(shd_engine *engine, int64_t count) { engine->local_t
 
 void shd_engine_result(const shd_engine *engine, sherd_step_result *out) { *out = engine->result; }
 
-/* A run of a group's elements, and where its parameters or state lie on this rank. */
-typedef struct held_run {
-    int64_t first, count;
-    float *values;
-} held_run;
-
-static held_run find_held(const shd_engine *engine, int32_t group_index, int32_t state_index, int32_t shard_of) {
-    const shd_plan *plan = engine->config.plan;
-    const shd_group *group = &plan->groups[group_index];
-    bool in_full = plan->policy.stage == 0; /* then values start with the group, else with the own shard */
-    assert(in_full || shard_of < 0 || shard_of == plan->policy.rank);
-    int32_t rank = shard_of < 0 ? plan->policy.rank : shard_of;
-    held_run run = {.first = rank * group->shard_count, .count = group->shard_count};
-    if (in_full && shard_of < 0) run = (held_run){.first = 0, .count = group->padded_count};
-    float *start = state_index >= 0 ? shd_engine_address(engine, group->state_buffers[state_index])
-                   : in_full        ? shd_engine_address(engine, group->parameters_buffer)
-                                    : shd_engine_shard(engine, group_index);
-    run.values = start && in_full ? start + run.first : start;
-    return run;
-}
-
 sherd_status shd_engine_visit(shd_engine *engine, int32_t state_index, int32_t shard_of,
                               sherd_status (*visit)(void *user, const shd_slice *slice), void *user) {
     const shd_plan *plan = engine->config.plan;
     for (int32_t t = 0; t < plan->tensor_count; t++) {
         const shd_tensor_place *place = &plan->places[t];
         if (state_index >= 0 && !plan->groups[place->group_index].trainable) continue;
-        held_run run = find_held(engine, place->group_index, state_index, shard_of);
+        shd_held held = shd_engine_held(engine, place->group_index, state_index, shard_of);
         shd_slice slice = {.tensor = t};
-        if (!shd_plan_intersect(plan, t, run.first, run.count, &slice.first, &slice.count)) continue;
-        slice.values = run.values + place->offset_count + slice.first - run.first;
+        if (!shd_plan_intersect(plan, t, held.first, held.count, &slice.first, &slice.count)) continue;
+        slice.values = held.values + place->offset_count + slice.first - held.first;
         SHD_TRY(visit(user, &slice));
     }
     return SHERD_OK;

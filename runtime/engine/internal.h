@@ -51,6 +51,12 @@ struct shd_engine {
     int64_t *counts;       /* [world_size] */
 };
 
+/* Elements of a group, and where this rank has them; `values` is NULL when there are none. */
+typedef struct shd_held {
+    int64_t first, count;
+    float *values;
+} shd_held;
+
 /* --- address.c: where things are ---------------------------------------------------------------------------------- */
 
 sherd_status shd_engine_map(shd_engine *engine);
@@ -63,6 +69,9 @@ char *shd_engine_gathered(const shd_engine *engine, int32_t group_index);
 float *shd_engine_shard(const shd_engine *engine, int32_t group_index);
 /* The own shard of its reduced gradient. */
 float *shd_engine_accumulator(const shd_engine *engine, int32_t group_index);
+/* The part of its parameters (state_index -1) or of a state that lies in the shard of rank `shard_of`; with -1 all that
+ * this rank updates: its own shard, at stage 0 the whole group. */
+shd_held shd_engine_held(const shd_engine *engine, int32_t group_index, int32_t state_index, int32_t shard_of);
 /* Its micro-batch gradient in full; trainable groups only. */
 float *shd_engine_gradient(const shd_engine *engine, int32_t group_index);
 /* Writes zero into the gaps between and behind the tensors of a unit's micro-batch gradient, so that norms never see

@@ -10,26 +10,16 @@ void shd_engine_norm(shd_engine *engine, const shd_instruction *instruction) {
                    &engine->square_sum);
 }
 
-/* The elements of a group that this rank updates: its shard, at stage 0 all of them. */
-static void updated_range(const shd_plan *plan, const shd_group *group, int64_t *first, int64_t *count) {
-    bool all = plan->policy.stage == 0;
-    *first = all ? 0 : plan->policy.rank * group->shard_count;
-    *count = all ? group->padded_count : group->shard_count;
-}
-
-static void update_tensor(shd_engine *engine, int32_t tensor, int64_t range_first, int64_t range_count) {
+static void update_tensor(shd_engine *engine, int32_t tensor) {
     const shd_plan *plan = engine->config.plan;
     const shd_tensor_place *place = &plan->places[tensor];
     const shd_group *group = &plan->groups[place->group_index];
+    const shd_held held = shd_engine_held(engine, place->group_index, -1, -1);
     int64_t first, count;
-    if (!shd_plan_intersect(plan, tensor, range_first, range_count, &first, &count)) return;
-    /* From the tensor's own elements to those of the range that this rank holds. */
-    int64_t at = place->offset_count + first - range_first;
-    bool all = plan->policy.stage == 0;
-    float *parameters =
-        all ? shd_engine_address(engine, group->parameters_buffer) : shd_engine_shard(engine, place->group_index);
+    if (!shd_plan_intersect(plan, tensor, held.first, held.count, &first, &count)) return;
+    int64_t at = place->offset_count + first - held.first; /* in all that is held: parameters, gradient and states */
     float *gradients = shd_engine_address(engine, group->accumulator_buffer);
-    shd_update update = {.parameters = parameters + at,
+    shd_update update = {.parameters = held.values + at,
                          .gradients = gradients + at,
                          .count = count,
                          .step = engine->step,
@@ -37,18 +27,15 @@ static void update_tensor(shd_engine *engine, int32_t tensor, int64_t range_firs
                          .gradient_scale = (float)engine->clip_scale,
                          .decay = shd_optimizer_decays(&engine->config.optimizer, plan->tensors[tensor].dim_count)};
     for (int32_t s = 0; s < plan->policy.state_count; s++)
-        update.states[s] = (float *)shd_engine_address(engine, group->state_buffers[s]) + at;
+        update.states[s] = shd_engine_held(engine, place->group_index, s, -1).values + at;
     shd_optimizer_update(&engine->config.optimizer, engine->config.pool, &update);
 }
 
 void shd_engine_update(shd_engine *engine, const shd_instruction *instruction) {
     const shd_plan *plan = engine->config.plan;
     const shd_unit_plan *unit = &plan->units[instruction->unit_index];
-    const shd_group *group = &plan->groups[unit->trainable_group];
-    int64_t first, count;
-    updated_range(plan, group, &first, &count);
     for (int32_t t = unit->first_tensor; t < unit->first_tensor + unit->tensor_count; t++)
-        if (plan->places[t].group_index == unit->trainable_group) update_tensor(engine, t, first, count);
+        if (plan->places[t].group_index == unit->trainable_group) update_tensor(engine, t);
     /* Where parameters are kept in full, the peers' parts are stale until the next gather. */
     bool kept = plan->policy.world_size > 1 && (plan->policy.stage == 1 || plan->policy.stage == 2);
     shd_unit *state = &engine->units[instruction->unit_index];
