@@ -4,10 +4,12 @@
 #include "runtime/base/status.h"
 
 #include <sched.h>
+#include <unistd.h>
 
+/* The set has room for 1024 cores; on larger machines the call fails, and all that are there count. */
 static int64_t count_cores(void) {
     cpu_set_t allowed;
-    return sched_getaffinity(0, sizeof allowed, &allowed) == 0 ? CPU_COUNT(&allowed) : 1;
+    return sched_getaffinity(0, sizeof allowed, &allowed) == 0 ? CPU_COUNT(&allowed) : sysconf(_SC_NPROCESSORS_ONLN);
 }
 
 int32_t shd_job_threads(const shd_job *job) {
