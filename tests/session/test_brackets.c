@@ -257,6 +257,27 @@ Test(brackets, options_out_of_range_are_refused_by_key) {
     }
 }
 
+Test(brackets, numbers_that_are_no_bound_or_duration_are_refused_by_key) {
+    static const struct {
+        const char *key;
+        size_t offset;
+        double value;
+    } cases[] = {{"train.clip", offsetof(sherd_options, clip), -1},
+                 {"train.clip", offsetof(sherd_options, clip), NAN},
+                 {"train.clip", offsetof(sherd_options, clip), INFINITY},
+                 {"run.timeout_s", offsetof(sherd_options, timeout_s), 0},
+                 {"run.timeout_s", offsetof(sherd_options, timeout_s), INFINITY},
+                 {"run.start_timeout_s", offsetof(sherd_options, start_timeout_s), NAN}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        sherd_options options = SHERD_OPTIONS_INIT;
+        memcpy((char *)&options + cases[i].offset, &cases[i].value, sizeof cases[i].value);
+        sherd_session *session = NULL;
+        cr_assert_eq(sherd_session_create(&options, toy_model(), &session), SHERD_CONFIG, "case %d", (int)i);
+        cr_assert(strstr(sherd_last_error(), cases[i].key), "%s", sherd_last_error());
+        cr_assert_null(session);
+    }
+}
+
 /* The changes that rank 1 makes to its own options. */
 static void other_lr(sherd_options *options) { options->optimizer.lr *= 2; }
 static void other_decay(sherd_options *options) { options->optimizer.decay = SHERD_DECAY_ALL; }
