@@ -32,9 +32,13 @@ static sherd_status open_bracket(sherd_session *session, shd_op op, int32_t unit
     if (session->bracket_open) return shd_fail(SHERD_STATE, "%s: the last bracket is still open", call);
     const shd_instruction *next = shd_engine_next_compute(session->engine);
     if (!next || next->op != op || next->unit_index != unit) {
-        char given[96], expected[96] = "the end of the step";
+        char given[96], expected[96];
         describe(session, op, unit, given, sizeof given);
-        if (next) describe(session, next->op, next->unit_index, expected, sizeof expected);
+        if (next)
+            describe(session, next->op, next->unit_index, expected, sizeof expected);
+        else
+            snprintf(expected, sizeof expected, "the end of the %s",
+                     session->phase == SHD_PHASE_STEP ? "step" : "evaluation");
         return shd_fail(SHERD_STATE, "%s: %s, but %s is due", call, given, expected);
     }
     SHD_TRY(advance(session, &next));

@@ -1,4 +1,4 @@
-/* What the session's own files share, and what the job loop may reach. */
+/* What the session's own files share. */
 #ifndef SHD_SESSION_INTERNAL_H
 #define SHD_SESSION_INTERNAL_H
 

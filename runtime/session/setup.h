@@ -1,4 +1,5 @@
-/* From options to a plan: shared by sessions and by everything that only wants to look (`sherd plan`, `--dry-run`). */
+/* From options to a plan: shared by sessions and by everything that only wants to look (`sherd plan`, `--dry-run`); and
+ * the two parts of a session that the job loop shares. */
 #ifndef SHD_SESSION_SETUP_H
 #define SHD_SESSION_SETUP_H
 

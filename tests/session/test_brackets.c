@@ -147,6 +147,8 @@ static int evaluate(sherd_session *session, const toy_oracle *now, const sherd_o
         for (int r = 0; r < options->world_size; r++)
             if (k < EVAL_MICRO_STEPS - 1 || r < options->world_size - 1)
                 sum += r == 0 && k == 0 ? last_term : 3 * k + r;
+    EXPECT(sherd_forward_begin(session, 0, &view) == SHERD_STATE);
+    EXPECT(strstr(sherd_last_error(), "the end of the evaluation is due"));
     sherd_evaluation result;
     EXPECT(sherd_evaluate_end(session, -1, &result) == SHERD_ARGUMENT);
     EXPECT(sherd_evaluate_end(session, INT64_MAX, &result) == SHERD_ARGUMENT);
@@ -226,6 +228,7 @@ Test(brackets, out_of_order_is_refused_with_what_is_due_and_changes_nothing, .ti
         cr_assert_eq(sherd_backward_end(session, u), SHERD_OK);
     }
     cr_assert_eq(sherd_backward_begin(session, 0, &view), SHERD_STATE);
+    cr_assert(strstr(sherd_last_error(), "the end of the step is due"), "%s", sherd_last_error());
     cr_assert_eq(sherd_evaluate_begin(session), SHERD_STATE);
     cr_assert_eq(sherd_step(session, NULL), SHERD_OK);
     cr_assert_eq(sherd_evaluate_begin(session), SHERD_STATE);
