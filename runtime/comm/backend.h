@@ -37,6 +37,8 @@ typedef struct shd_backend {
 
     /* Meets the peers and maps the arenas, zeroed. Fails as shd_comm_create. */
     sherd_status (*open)(const shd_comm_config *config, void **state);
+    /* As shd_comm_decline. Optional: by default there is nobody to tell. */
+    void (*decline)(const shd_comm_config *config, const char *cause);
     /* Says goodbye and releases everything. */
     void (*close)(void *state);
 

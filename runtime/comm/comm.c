@@ -75,6 +75,10 @@ sherd_status shd_comm_create(const shd_comm_config *config, shd_comm **out) {
     return SHERD_OK;
 }
 
+void shd_comm_decline(const shd_comm_config *config, const char *cause) {
+    if (config->world_size > 1 && config->rendezvous) shd_backend_shm.decline(config, cause);
+}
+
 void shd_comm_destroy(shd_comm *comm) {
     if (!comm) return;
     comm->backend->close(comm->state);

@@ -37,6 +37,10 @@ typedef struct shd_comm_config {
  * PEER (a rank ended or failed meanwhile), MEMORY (the arenas are held against what the kernel says is available),
  * COMM, ARGUMENT. */
 sherd_status shd_comm_create(const shd_comm_config *config, shd_comm **out);
+/* In place of create, when this rank cannot take part: tells the others why, so that they fail with PEER and that cause
+ * instead of waiting. Looks at `rank`, `world_size`, `rendezvous` and `start_timeout_s` alone. Takes a second at most;
+ * whether anybody heard it is not told. */
+void shd_comm_decline(const shd_comm_config *config, const char *cause);
 /* Accepts NULL. Peers that wait for this rank, unless they left too, fail with PEER. */
 void shd_comm_destroy(shd_comm *comm);
 

@@ -142,6 +142,12 @@ static sherd_status shm_open_comm(const shd_comm_config *config, void **state) {
     return SHERD_OK;
 }
 
+static void shm_decline(const shd_comm_config *config, const char *cause) {
+    shd_meeting nothing;
+    shd_meeting_init(&nothing);
+    shd_rendezvous_decline(config, &nothing, cause);
+}
+
 static void *shm_exported(void *state, int32_t rank) { return ((shm *)state)->exported[rank]; }
 
 static void *shm_host(void *state) { return ((shm *)state)->host; }
@@ -220,6 +226,7 @@ static void shm_doze(void *state, double milliseconds) { shd_control_doze(&((shm
 const shd_backend shd_backend_shm = {
     .name = "shm",
     .open = shm_open_comm,
+    .decline = shm_decline,
     .close = shm_close,
     .exported = shm_exported,
     .host = shm_host,

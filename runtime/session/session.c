@@ -119,11 +119,31 @@ static sherd_status start_engine(sherd_session *session) {
     return shd_engine_create(&config, &session->engine);
 }
 
-static sherd_status init(sherd_session *session, const sherd_model *model) {
+/* This rank has run out of something that its peers may have: tells those that are about to wait for it. */
+static sherd_status decline(const sherd_session *session, sherd_status status) {
+    const sherd_options *options = &session->options;
+    const shd_comm_config config = {.rank = options->rank,
+                                    .world_size = options->world_size,
+                                    .rendezvous = options->rendezvous,
+                                    .start_timeout_s = options->start_timeout_s};
+    char cause[1000];
+    snprintf(cause, sizeof cause, "%s", sherd_last_error());
+    shd_comm_decline(&config, cause);
+    return shd_fail(status, "%s", cause);
+}
+
+/* What a rank does alone. */
+static sherd_status prepare(sherd_session *session, const sherd_model *model) {
     SHD_TRY(plan_all(session, model));
     session->ballots = shd_alloc((size_t)session->options.world_size + 1, sizeof *session->ballots);
     if (!session->ballots) return shd_fail(SHERD_MEMORY, "no memory for the ranks to agree in");
-    SHD_TRY(shd_pool_create(session->options.threads, &session->pool));
+    return shd_pool_create(session->options.threads, &session->pool);
+}
+
+static sherd_status init(sherd_session *session, const sherd_model *model) {
+    sherd_status prepared = prepare(session, model);
+    if (prepared == SHERD_MEMORY) return decline(session, prepared);
+    SHD_TRY(prepared);
     SHD_TRY(meet(session));
     sherd_status status = start_engine(session);
     return shd_session_agree(session, status);

@@ -1,4 +1,5 @@
 /* What the wrapper counts and what it refuses. */
+#include "runtime/base/clock.h"
 #include "runtime/base/memory.h"
 #include "runtime/comm/arena.h"
 #include "tests/comm/ranks.h"
@@ -6,6 +7,7 @@
 #include <criterion/criterion.h>
 #include <fcntl.h>
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -209,6 +211,39 @@ Test(books, bad_arguments_are_refused_and_do_no_harm, .timeout = 60) {
     ranks_new_name(work.name, sizeof work.name);
     ranks_result result = ranks_run(AS_PROCESSES, 2, refusing_body, &work, 30);
     cr_assert(ranks_all_ok(&result, 2));
+}
+
+/* --- a rank that cannot come -------------------------------------------------------------------------------------- */
+
+typedef struct declining {
+    char name[64];
+    int32_t culprit;
+} declining;
+
+static int declining_body(int32_t rank, int32_t world, void *argument) {
+    const declining *work = argument;
+    shd_comm_config config = ranks_config(rank, world, work->name, 64);
+    if (rank == work->culprit) {
+        shd_comm_decline(&config, "its threads do not start");
+        return 0;
+    }
+    shd_comm *comm = NULL;
+    char expected[64];
+    snprintf(expected, sizeof expected, "rank %d failed at the start: its threads do not start", work->culprit);
+    double since_ms = shd_clock_ms();
+    CHECK(shd_comm_create(&config, &comm) == SHERD_PEER && !comm);
+    CHECK(strstr(sherd_last_error(), expected));
+    CHECK(shd_clock_ms() - since_ms < 10000);
+    return 0;
+}
+
+Test(books, a_rank_that_declines_is_named_with_its_cause_and_nobody_waits, .timeout = 60) {
+    for (int32_t culprit = 0; culprit < 3; culprit++) {
+        declining work = {.culprit = culprit};
+        ranks_new_name(work.name, sizeof work.name);
+        ranks_result result = ranks_run(AS_PROCESSES, 3, declining_body, &work, 30);
+        cr_assert(ranks_all_ok(&result, 3));
+    }
 }
 
 /* --- one rank ----------------------------------------------------------------------------------------------------- */

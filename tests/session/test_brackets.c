@@ -5,6 +5,7 @@
 
 #include <criterion/criterion.h>
 #include <math.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -309,6 +310,29 @@ Test(brackets, ranks_with_other_options_are_refused_on_every_rank, .timeout = 60
         int line = run_ranks(2, &options, refused_for_its_options, &change);
         cr_assert_eq(line, 0, "change %d: line %d", (int)i, line);
     }
+}
+
+/* The last rank's second thread gets a stack that no machine has. */
+static int last_rank_cannot_start(void *user, const sherd_options *options) {
+    (void)user;
+    sherd_options mine = *options;
+    sherd_session *session = NULL;
+    bool last = mine.rank == mine.world_size - 1;
+    if (last) {
+        pthread_attr_t attributes;
+        mine.threads = 2;
+        EXPECT(!pthread_attr_init(&attributes) && !pthread_attr_setstacksize(&attributes, (size_t)1 << 50));
+        EXPECT(!pthread_setattr_default_np(&attributes));
+    }
+    EXPECT(sherd_session_create(&mine, toy_model(), &session) == (last ? SHERD_MEMORY : SHERD_PEER));
+    EXPECT(strstr(sherd_last_error(), "cannot start compute thread 2 of 2") && !session);
+    return 0;
+}
+
+Test(brackets, a_rank_that_cannot_start_its_threads_keeps_nobody_waiting, .timeout = 20) {
+    sherd_options options = toy_options(3, 3, SHERD_GATHER_AUTO);
+    int line = run_ranks(3, &options, last_rank_cannot_start, NULL);
+    cr_assert_eq(line, 0, "line %d", line);
 }
 
 /* --- a rank that fails -------------------------------------------------------------------------------------------- */
