@@ -54,7 +54,7 @@ static sherd_status describe_slices(const shd_checkpoint_slice *slices, int64_t 
 /* The header as JSON. */
 static sherd_status describe(int64_t step, int32_t rank, const shd_checkpoint_slice *slices, int64_t count,
                              json_t **out) {
-    json_t *list;
+    json_t *list = NULL;
     SHD_TRY(describe_slices(slices, count, &list));
     json_t *header =
         json_pack("{s:i, s:I, s:i, s:O}", "version", VERSION, "step", (json_int_t)step, "rank", rank, "slices", list);
@@ -67,7 +67,7 @@ static sherd_status describe(int64_t step, int32_t rank, const shd_checkpoint_sl
 /* The header's text, padded; *bytes is its length. */
 static sherd_status print_header(int64_t step, int32_t rank, const shd_checkpoint_slice *slices, int64_t count,
                                  char **out, int64_t *bytes) {
-    json_t *header;
+    json_t *header = NULL;
     char *text = NULL;
     SHD_TRY(describe(step, rank, slices, count, &header));
     sherd_status status = shd_json_print(header, 0, &text);
