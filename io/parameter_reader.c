@@ -84,7 +84,8 @@ sherd_status shd_parameter_reader_read(const shd_parameter_reader *reader, const
     for (int64_t i = 0; i < reader->pieces.count && read < end; i++) {
         const shd_piece *piece = &reader->pieces.list[i];
         if (piece->tensor_index != index || piece->state_index != 0 || piece->first + piece->count <= read) continue;
-        slice_window window = {.at = piece->first, .first = first, .count = count, .values = values};
+        slice_window window = {
+            .at = piece->first, .first = read, .count = end - read, .values = values + (read - first)};
         SHD_TRY(shd_rank_file_stream(reader->files[piece->rank], piece->slice_index, take, &window));
         read = piece->first + piece->count;
     }

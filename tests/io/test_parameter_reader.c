@@ -1,5 +1,6 @@
 #include "checkpoints.h"
 #include "io/parameter_reader.h"
+#include "io/safetensors.h"
 #include "runtime/base/memory.h"
 
 #include <criterion/criterion.h>
@@ -40,6 +41,45 @@ Test(parameter_reader, gives_every_range_of_every_parameter_whoever_saved_it) {
         shd_checkpoint_close(checkpoint);
     }
     cr_assert_eq(shd_memory_held(SHD_MEMORY_OBJECTS), 0);
+    remove_folder(folder);
+}
+
+/* Copies on several ranks should be equal. Where they are not, one of them holds: the same for every range, and that of
+ * an export. */
+Test(parameter_reader, of_copies_that_differ_gives_those_of_an_export) {
+    enum { COUNT = 17 };
+    static const struct { int64_t first, count; } rows[] = {{0, 5}, {0, 17}, {3, 9}, {12, 5}};
+    static const int64_t shape[SHERD_MAX_DIMS] = {COUNT};
+    char *folder = make_folder();
+    sherd_tensor tensor = {.name = "w", .dim_count = 1};
+    memcpy(tensor.shape, shape, sizeof shape);
+    float stored[COUNT], whole[COUNT], exported[COUNT], one;
+    for (int32_t rank = 0; rank < 4; rank++) {
+        for (int i = 0; i < COUNT; i++) stored[i] = (float)(100 * rank + i);
+        shd_checkpoint_slice slice = {"w", SHD_CHECKPOINT_PARAMETER, rows[rank].first, rows[rank].count, stored};
+        cr_assert_eq(shd_checkpoint_write_rank(folder, 1, rank, &slice, 1), SHERD_OK);
+    }
+    const shd_checkpoint_manifest manifest = {
+        .step = 1, .world_size = 4, .optimizer = "sgd", .tensor_count = 1, .tensors = &tensor};
+    cr_assert_eq(shd_checkpoint_commit(folder, &manifest), SHERD_OK, "%s", sherd_last_error());
+    char *to = path_in(folder, "x.safetensors");
+    shd_checkpoint *checkpoint = NULL;
+    shd_parameter_reader *reader = NULL;
+    shd_safetensors *file = NULL;
+    cr_assert_eq(shd_checkpoint_export(folder, to), SHERD_OK);
+    cr_assert_eq(shd_safetensors_open(to, &file), SHERD_OK);
+    cr_assert_eq(shd_safetensors_read(file, shd_safetensors_at(file, 0), 0, COUNT, exported), SHERD_OK);
+    cr_assert_eq(shd_checkpoint_open(path_in(folder, "step-00000001"), &checkpoint), SHERD_OK);
+    cr_assert_eq(shd_parameter_reader_create(checkpoint, &reader), SHERD_OK);
+    cr_assert_eq(shd_parameter_reader_read(reader, "w", 0, COUNT, whole), SHERD_OK);
+    for (int i = 0; i < COUNT; i++) {
+        cr_assert_eq(shd_parameter_reader_read(reader, "w", i, 1, &one), SHERD_OK);
+        cr_expect(whole[i] == exported[i] && one == exported[i], "element %d: %g, alone %g, exported %g", i, whole[i],
+                  one, exported[i]);
+    }
+    shd_parameter_reader_destroy(reader);
+    shd_checkpoint_close(checkpoint);
+    shd_safetensors_close(file);
     remove_folder(folder);
 }
 
