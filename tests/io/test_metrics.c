@@ -167,6 +167,39 @@ Test(metrics, move_what_follows_a_damaged_line_aside) {
     free(aside);
 }
 
+/* As a file system may leave them where a row was, when the power went. */
+Test(metrics, move_lines_with_zeros_aside) {
+    static const char row[] = "{\"step\":0}\n";
+    static const struct {
+        const char *tail;
+        size_t bytes, moved;
+    } rows[] = {
+        {"\0\0\0\n", 4, 4},
+        {"\0{\"step\":1}\n", 12, 12},
+        {"{\"step\":1}\0\n", 12, 12},
+        {"{\"step\":1\0}\n\0\0", 14, 12},
+        {"{\"step\":1}\n\0\0", 13, 0},
+        {"\0\0\n{\"step\":1}\n", 14, 14},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        char content[64];
+        size_t begin = sizeof row - 1, kept, moved;
+        memcpy(content, row, begin);
+        memcpy(content + begin, rows[i].tail, rows[i].bytes);
+        write_file("metrics.jsonl", content, begin + rows[i].bytes);
+        unlink("metrics.jsonl.1");
+        shd_metrics *metrics = NULL;
+        cr_assert_eq(shd_metrics_open(".", 5, &metrics), SHERD_OK);
+        shd_metrics_close(metrics);
+        free(read_file("metrics.jsonl", &kept));
+        cr_expect_eq(kept, begin + (rows[i].moved ? 0 : begin), "row %zu: %zu bytes kept", i, kept);
+        if (rows[i].moved == 0) continue;
+        char *aside = read_file("metrics.jsonl.1", &moved);
+        cr_expect(moved == rows[i].moved && memcmp(aside, rows[i].tail, moved) == 0, "row %zu: %zu moved", i, moved);
+        free(aside);
+    }
+}
+
 Test(metrics, leave_the_file_whole_when_the_disk_is_full) {
     int64_t steps[64];
     write_rows(".", 0, 2);
