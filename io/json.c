@@ -11,6 +11,9 @@ enum { HASH_DIGITS = 16 };
 
 sherd_status shd_json_parse(const char *text, int64_t bytes, json_t **out) {
     json_error_t error;
+    /* jansson skips a zero byte behind a number, which no other reader does. */
+    const char *zero = memchr(text, 0, (size_t)bytes);
+    if (zero) return shd_fail(SHERD_DATA, "JSON: a zero byte after %lld bytes", (long long)(zero - text));
     json_t *value = json_loadb(text, (size_t)bytes, JSON_REJECT_DUPLICATES, &error);
     if (!value) return shd_fail(SHERD_DATA, "JSON, line %d, column %d: %s", error.line, error.column, error.text);
     if (!json_is_object(value)) {

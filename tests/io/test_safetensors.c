@@ -176,6 +176,21 @@ Test(safetensors, refuses_every_defect_and_names_file_and_tensor) {
     remove_folder(folder);
 }
 
+Test(safetensors, refuses_a_zero_byte_wherever_it_stands_in_the_header) {
+    static const char header[] = "{\"a\": {\"dtype\": \"F32\", \"shape\": [1, 1], \"data_offsets\": [0, 4]}} ";
+    char *folder = make_folder(), *path = path_in(folder, "bad.safetensors"),
+         file[8 + sizeof header + 4] = {sizeof header};
+    for (size_t at = 0; at < sizeof header; at++) {
+        memcpy(file + 8, header, at);
+        file[8 + at] = 0;
+        memcpy(file + 8 + at + 1, header + at, sizeof header - 1 - at);
+        write_whole(path, file, sizeof file);
+        const char *cause = refusal(path, SHERD_DATA);
+        cr_assert(at == 0 || strstr(cause, "JSON: a zero byte after"), "at %zu: %s", at, cause);
+    }
+    remove_folder(folder);
+}
+
 Test(safetensors, refuses_lengths_that_cannot_be) {
     char *folder = make_folder(), *path = path_in(folder, "bad.safetensors");
     static const unsigned char prefixes[][8] = {{3, 0, 0, 0, 0, 0, 0, 0},
