@@ -1,36 +1,25 @@
 #include "runtime/comm/arena.h"
 
 #include "runtime/base/arith.h"
+#include "runtime/base/spare.h"
 #include "runtime/base/status.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { SEALS = F_SEAL_SHRINK | F_SEAL_GROW, STEP_BYTES = 64 << 20, SPARE_BYTES = 256 << 20 };
+enum { SEALS = F_SEAL_SHRINK | F_SEAL_GROW };
 
-/* What the kernel thinks it can still give without pushing anything out; INT64_MAX when it does not say. */
-static int64_t available_bytes(void) {
-    char text[512] = {0};
-    int file = open("/proc/meminfo", O_RDONLY | O_CLOEXEC);
-    ssize_t got = file < 0 ? -1 : read(file, text, sizeof text - 1);
-    if (file >= 0) close(file);
-    const char *line = got > 0 ? strstr(text, "MemAvailable:") : NULL;
-    return line ? strtoll(line + strlen("MemAvailable:"), NULL, 10) * 1024 : INT64_MAX;
-}
-
-/* Takes the pages of a new file now: otherwise running out would be a SIGBUS in the middle of a step. The kernel would
- * sooner kill processes, ours or others', than refuse, so refusing is done here; in steps, since other ranks take
- * theirs at the same time. Returns errno. */
+/* Takes the pages of a new file now: otherwise running out would be a SIGBUS in the middle of a step. In steps, since
+ * other ranks take theirs at the same time. Returns errno. */
 static int reserve(int fd, int64_t bytes) {
-    if (bytes > available_bytes()) return ENOMEM;
+    if (!shd_memory_can_spare(bytes)) return ENOMEM;
     for (int64_t at = 0; at < bytes;) {
-        int64_t step = shd_min(STEP_BYTES, bytes - at);
-        if (step == STEP_BYTES && available_bytes() < STEP_BYTES + SPARE_BYTES) return ENOMEM;
+        int64_t step = shd_min(SHD_MEMORY_STEP_BYTES, bytes - at);
+        if (!shd_memory_can_spare(step)) return ENOMEM;
         if (!fallocate(fd, 0, at, step))
             at += step;
         else if (errno != EINTR)
@@ -48,7 +37,7 @@ sherd_status shd_arena_create(const char *name, int64_t bytes, int *fd) {
     if (error) {
         close(file);
         return shd_fail(SHERD_MEMORY, "no shared memory for %s: %lld bytes are wanted, %lld available: %s", name,
-                        (long long)bytes, (long long)available_bytes(), strerror(error));
+                        (long long)bytes, (long long)shd_memory_available(), strerror(error));
     }
     *fd = file;
     return SHERD_OK;

@@ -1,6 +1,6 @@
 /* Where things are: arenas, and the addresses of groups, shards and gradients in them. */
 #include "runtime/base/memory.h"
-
+#include "runtime/base/spare.h"
 #include "runtime/base/status.h"
 #include "runtime/engine/internal.h"
 
@@ -13,8 +13,8 @@ sherd_status shd_engine_map(shd_engine *engine) {
     if (private_bytes > 0) {
         engine->arenas[SHD_PLACE_PRIVATE] = shd_map(private_bytes);
         if (!engine->arenas[SHD_PLACE_PRIVATE])
-            return shd_fail(SHERD_MEMORY, "rank %d cannot allocate the %lld bytes its plan needs", plan->policy.rank,
-                            (long long)private_bytes);
+            return shd_fail(SHERD_MEMORY, "rank %d cannot have the %lld bytes of its plan: %lld are available",
+                            plan->policy.rank, (long long)private_bytes, (long long)shd_memory_available());
     }
     engine->arenas[SHD_PLACE_EXPORTED] = shd_comm_exported(engine->config.comm, plan->policy.rank);
     engine->arenas[SHD_PLACE_HOST] = shd_comm_host(engine->config.comm);

@@ -1,0 +1,24 @@
+#include "runtime/base/spare.h"
+
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* Left to everybody else. */
+enum { SPARE_BYTES = 256 << 20 };
+
+int64_t shd_memory_available(void) {
+    char text[512] = {0};
+    int file = open("/proc/meminfo", O_RDONLY | O_CLOEXEC);
+    ssize_t got = file < 0 ? -1 : read(file, text, sizeof text - 1);
+    if (file >= 0) close(file);
+    const char *line = got > 0 ? strstr(text, "MemAvailable:") : NULL;
+    return line ? strtoll(line + strlen("MemAvailable:"), NULL, 10) * 1024 : INT64_MAX;
+}
+
+bool shd_memory_can_spare(int64_t bytes) {
+    int64_t available = shd_memory_available();
+    /* Small requests never tip the scale; asking the kernel about each would only cost time. */
+    return bytes < SHD_MEMORY_STEP_BYTES ? bytes <= available : bytes <= available - SPARE_BYTES;
+}

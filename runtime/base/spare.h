@@ -1,0 +1,17 @@
+/* What the machine has left: asked before many pages are taken. */
+#ifndef SHD_BASE_SPARE_H
+#define SHD_BASE_SPARE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* What is taken from the kernel in one go, between two looks at what is left. */
+enum { SHD_MEMORY_STEP_BYTES = 64 << 20 };
+
+/* Bytes the kernel thinks it can still give without pushing anything out; INT64_MAX when it does not say. */
+int64_t shd_memory_available(void);
+/* Whether `bytes` more leave it enough for everybody else. The kernel would sooner kill processes, ours or others', than
+ * refuse a page, so refusing is done by whoever takes many. */
+bool shd_memory_can_spare(int64_t bytes);
+
+#endif
