@@ -184,9 +184,29 @@ static sherd_status add_slots(shd_plan *plan) {
     return status;
 }
 
+/* Outputs and activations of units; those of recomputed units share one buffer, large enough for each of them. */
+static sherd_status add_activations(shd_plan *plan) {
+    int64_t shared_bytes = 0;
+    int32_t shared_buffer = -1;
+    for (int32_t u = 0; u < plan->unit_count; u++)
+        if (plan->units[u].recomputed) shared_bytes = shd_max(shared_bytes, plan->units[u].activation_bytes);
+    SHD_TRY(add_work(plan, SHD_BUFFER_RECOMPUTED, SHD_CATEGORY_ACTIVATIONS, -1, shared_bytes, &shared_buffer));
+    for (int32_t u = 0; u < plan->unit_count; u++) {
+        shd_unit_plan *unit = &plan->units[u];
+        SHD_TRY(
+            add_work(plan, SHD_BUFFER_OUTPUT, SHD_CATEGORY_ACTIVATIONS, u, unit->output_bytes, &unit->output_buffer));
+        if (unit->recomputed)
+            unit->activation_buffer = shared_buffer;
+        else
+            SHD_TRY(add_work(plan, SHD_BUFFER_ACTIVATIONS, SHD_CATEGORY_ACTIVATIONS, u, unit->activation_bytes,
+                             &unit->activation_buffer));
+    }
+    return SHERD_OK;
+}
+
 sherd_status shd_plan_buffers(shd_plan *plan) {
     size_t capacity = (size_t)plan->group_count * (2 + SHD_MAX_STATES) + (size_t)plan->gather_count +
-                      (size_t)plan->gradient_count + (size_t)plan->unit_count + 3;
+                      (size_t)plan->gradient_count + 2 * (size_t)plan->unit_count + 3;
     plan->buffers = shd_alloc(capacity, sizeof *plan->buffers);
     if (!plan->buffers) return shd_fail(SHERD_MEMORY, "no memory for the plan's buffers");
 
@@ -199,9 +219,7 @@ sherd_status shd_plan_buffers(shd_plan *plan) {
         partial_count = shd_max(partial_count, plan->groups[g].shard_count / SHD_BLOCK_COUNT);
     }
     SHD_TRY(add_slots(plan));
-    for (int32_t u = 0; u < plan->unit_count; u++)
-        SHD_TRY(add_work(plan, SHD_BUFFER_ACTIVATIONS, SHD_CATEGORY_ACTIVATIONS, u, plan->units[u].activation_bytes,
-                         &plan->units[u].activation_buffer));
+    SHD_TRY(add_activations(plan));
     SHD_TRY(
         add_work(plan, SHD_BUFFER_SCRATCH, SHD_CATEGORY_ACTIVATIONS, -1, plan->scratch_bytes, &plan->scratch_buffer));
     SHD_TRY(add_work(plan, SHD_BUFFER_LOGITS, SHD_CATEGORY_LOGITS, -1, plan->logits_bytes, &plan->logits_buffer));

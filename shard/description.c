@@ -127,6 +127,9 @@ static sherd_status check_units(const sherd_model *model, const char **names, in
                             "; the unit before it ends so that it must begin at %" PRId32,
                             unit->name, unit->first_tensor, next_tensor);
         next_tensor += unit->tensor_count;
+        if (unit->output_bytes < 0 || unit->output_bytes > MAX_WORK_BYTES)
+            return shd_fail(SHERD_ARGUMENT, "unit \"%s\" asks for %" PRId64 " bytes of output", unit->name,
+                            unit->output_bytes);
         if (unit->activation_bytes < 0 || unit->activation_bytes > MAX_WORK_BYTES)
             return shd_fail(SHERD_ARGUMENT, "unit \"%s\" asks for %" PRId64 " bytes of activations", unit->name,
                             unit->activation_bytes);
@@ -213,15 +216,19 @@ sherd_status shd_plan_describe(shd_plan *plan, const sherd_model *model) {
         plan->unit_names[u] = shd_strdup(unit->name);
         if (!plan->unit_names[u]) return shd_fail(SHERD_MEMORY, "no memory for the name of unit \"%s\"", unit->name);
         if (unit->share_count > 0) memcpy(shares, unit->shares, (size_t)unit->share_count * sizeof *shares);
-        plan->units[u] =
-            (shd_unit_plan){.trainable_group = -1,
-                            .frozen_group = -1,
-                            .first_tensor = u ? plan->units[u - 1].first_tensor + plan->units[u - 1].tensor_count : 0,
-                            .tensor_count = unit->tensor_count,
-                            .shares = shares,
-                            .share_count = unit->share_count,
-                            .activation_buffer = -1,
-                            .activation_bytes = unit->activation_bytes};
+        plan->units[u] = (shd_unit_plan){
+            .trainable_group = -1,
+            .frozen_group = -1,
+            .first_tensor = u ? plan->units[u - 1].first_tensor + plan->units[u - 1].tensor_count : 0,
+            .tensor_count = unit->tensor_count,
+            .shares = shares,
+            .share_count = unit->share_count,
+            .output_buffer = -1,
+            .activation_buffer = -1,
+            /* The last unit's backward follows its forward: nothing would be saved. */
+            .recomputed = plan->policy.recompute && unit->activation_bytes > 0 && u < model->unit_count - 1,
+            .output_bytes = unit->output_bytes,
+            .activation_bytes = unit->activation_bytes};
         shares += unit->share_count;
     }
     for (int32_t t = 0; t < model->tensor_count; t++) {

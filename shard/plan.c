@@ -21,7 +21,8 @@ const char *shd_buffer_kind_text(shd_buffer_kind kind) {
         [SHD_BUFFER_PARAMETERS] = "parameters",   [SHD_BUFFER_SHARD] = "shard",
         [SHD_BUFFER_GATHER_SLOT] = "gather_slot", [SHD_BUFFER_GRADIENT_SLOT] = "gradient_slot",
         [SHD_BUFFER_ACCUMULATOR] = "accumulator", [SHD_BUFFER_STATE] = "state",
-        [SHD_BUFFER_ACTIVATIONS] = "activations", [SHD_BUFFER_SCRATCH] = "scratch",
+        [SHD_BUFFER_OUTPUT] = "output",           [SHD_BUFFER_ACTIVATIONS] = "activations",
+        [SHD_BUFFER_RECOMPUTED] = "recomputed",   [SHD_BUFFER_SCRATCH] = "scratch",
         [SHD_BUFFER_LOGITS] = "logits",           [SHD_BUFFER_PARTIALS] = "partials",
     };
     return kind >= 0 && kind < SHD_BUFFER_KINDS ? texts[kind] : "unknown";
@@ -104,8 +105,8 @@ static uint64_t hash_description(const shd_plan *plan, uint64_t hash) {
         const shd_unit_plan *unit = &plan->units[u];
         hash = shd_hash_text(hash, plan->unit_names[u]);
         hash = SHD_HASH(hash, unit->trainable_group, unit->frozen_group, unit->first_tensor, unit->tensor_count,
-                        unit->share_count, unit->activation_buffer, unit->activation_bytes, unit->gathered_bytes,
-                        unit->gradient_bytes);
+                        unit->share_count, unit->output_buffer, unit->activation_buffer, unit->recomputed,
+                        unit->output_bytes, unit->activation_bytes, unit->gathered_bytes, unit->gradient_bytes);
         for (int32_t i = 0; i < unit->share_count; i++) hash = SHD_HASH(hash, unit->shares[i]);
     }
     for (int32_t t = 0; t < plan->tensor_count; t++) {
@@ -130,9 +131,9 @@ uint64_t shd_plan_hash(const shd_plan *plan) {
     const shd_policy *policy = &plan->policy;
     uint64_t hash =
         SHD_HASH(0, policy->world_size, policy->stage, policy->gather_shared, policy->prefetch, policy->state_count,
-                 policy->gradient_slots, plan->unit_count, plan->tensor_count, plan->group_count, plan->buffer_count,
-                 plan->gather_count, plan->gradient_count, plan->scratch_buffer, plan->scratch_bytes,
-                 plan->logits_buffer, plan->logits_bytes, plan->partials_buffer);
+                 policy->gradient_slots, policy->recompute, plan->unit_count, plan->tensor_count, plan->group_count,
+                 plan->buffer_count, plan->gather_count, plan->gradient_count, plan->scratch_buffer,
+                 plan->scratch_bytes, plan->logits_buffer, plan->logits_bytes, plan->partials_buffer);
     hash = hash_description(plan, hash);
     for (int32_t g = 0; g < plan->group_count; g++) {
         const shd_group *group = &plan->groups[g];

@@ -39,6 +39,7 @@ typedef struct shd_policy {
     bool gather_shared;     /* gathered parameters live once per host (never at stage 0, never with one rank) */
     int32_t prefetch;       /* ≥ 0; stage 3 only */
     int32_t state_count;    /* optimizer state values per trainable element: 0 … SHD_MAX_STATES */
+    bool recompute;         /* units but the last share memory for their activations and make them again in backward */
     int32_t gradient_slots; /* ≥ 1: events from a gradient's last write to the reuse of its memory; 3 hides nearly all
                                waiting for peers, 1 is enough with one rank */
 } shd_policy;
@@ -76,7 +77,9 @@ typedef enum shd_buffer_kind {
     SHD_BUFFER_GRADIENT_SLOT, /* holds units' micro-batch gradients in turn */
     SHD_BUFFER_ACCUMULATOR,   /* a group's reduced gradient: own shard, at stage 0 the group in full */
     SHD_BUFFER_STATE,         /* one optimizer state of a group: own shard, at stage 0 in full */
-    SHD_BUFFER_ACTIVATIONS,   /* one unit's */
+    SHD_BUFFER_OUTPUT,        /* what a unit leaves to the next one */
+    SHD_BUFFER_ACTIVATIONS,   /* what a unit leaves to its backward */
+    SHD_BUFFER_RECOMPUTED,    /* the same of all units that are recomputed, one after the other */
     SHD_BUFFER_SCRATCH,
     SHD_BUFFER_LOGITS,
     SHD_BUFFER_PARTIALS, /* work memory of norms: a double for every block of the largest trainable shard */
@@ -89,7 +92,7 @@ typedef struct shd_buffer {
     shd_buffer_kind kind;
     shd_category category;
     shd_place place;
-    int32_t owner_index;   /* the group it belongs to; the unit of activations; a slot's number; else -1 */
+    int32_t owner_index;   /* the group it belongs to; the unit of outputs and activations; a slot's number; else -1 */
     int32_t state_index;   /* of a STATE buffer, else -1 */
     int64_t offset_bytes;  /* in its arena (one arena per place), a multiple of SHD_ALIGN_BYTES */
     int64_t bytes;         /* in full, a multiple of SHD_ALIGN_BYTES */
@@ -132,10 +135,12 @@ typedef struct shd_unit_plan {
     int32_t first_tensor, tensor_count;
     const int32_t *shares;
     int32_t share_count;
-    int32_t activation_buffer; /* -1: none */
-    int64_t activation_bytes;  /* as described; the buffer is rounded up */
-    int64_t gathered_bytes;    /* both groups in full */
-    int64_t gradient_bytes;    /* the trainable group in full; 0: nothing to reduce */
+    int32_t output_buffer;                  /* -1: none */
+    int32_t activation_buffer;              /* -1: none; one for all units that are recomputed */
+    bool recomputed;                        /* its activations are made again right before its backward */
+    int64_t output_bytes, activation_bytes; /* as described; the buffers are rounded up */
+    int64_t gathered_bytes;                 /* both groups in full */
+    int64_t gradient_bytes;                 /* the trainable group in full; 0: nothing to reduce */
 } shd_unit_plan;
 
 typedef struct shd_plan {

@@ -36,11 +36,12 @@ static sherd_status allocate(shd_engine *engine) {
     engine->done = shd_alloc((size_t)longest, sizeof *engine->done);
     engine->parameters = shd_alloc(tensors, sizeof *engine->parameters);
     engine->gradients = shd_alloc(tensors, sizeof *engine->gradients);
+    engine->outputs = shd_alloc(units, sizeof *engine->outputs);
     engine->activations = shd_alloc(units, sizeof *engine->activations);
     engine->verdicts = shd_alloc(ranks, sizeof *engine->verdicts);
     engine->counts = shd_alloc(ranks, sizeof *engine->counts);
     if (!engine->units || !engine->counter_base || !engine->done || !engine->parameters || !engine->gradients ||
-        !engine->activations || !engine->verdicts || !engine->counts)
+        !engine->outputs || !engine->activations || !engine->verdicts || !engine->counts)
         return shd_fail(SHERD_MEMORY, "no memory for the engine's tables");
     SHD_TRY(shd_queue_create(longest, &engine->queues[SHD_QUEUE_GATHER]));
     return shd_queue_create(longest, &engine->queues[SHD_QUEUE_REDUCE]);
@@ -52,9 +53,11 @@ static sherd_status init(shd_engine *engine) {
     SHD_TRY(shd_engine_map(engine));
     init_units(engine);
     engine->partials = plan->partials_buffer >= 0 ? shd_engine_address(engine, plan->partials_buffer) : NULL;
-    for (int32_t u = 0; u < plan->unit_count; u++)
-        if (plan->units[u].activation_buffer >= 0)
-            engine->activations[u] = shd_engine_address(engine, plan->units[u].activation_buffer);
+    for (int32_t u = 0; u < plan->unit_count; u++) {
+        const shd_unit_plan *unit = &plan->units[u];
+        if (unit->output_buffer >= 0) engine->outputs[u] = shd_engine_address(engine, unit->output_buffer);
+        if (unit->activation_buffer >= 0) engine->activations[u] = shd_engine_address(engine, unit->activation_buffer);
+    }
     return SHERD_OK;
 }
 
@@ -77,6 +80,7 @@ void shd_engine_destroy(shd_engine *engine) {
     shd_free(engine->counts);
     shd_free(engine->verdicts);
     shd_free(engine->activations);
+    shd_free(engine->outputs);
     shd_free(engine->gradients);
     shd_free(engine->parameters);
     shd_free(engine->done);
@@ -94,10 +98,12 @@ void shd_engine_view(shd_engine *engine, sherd_view *view) {
     *view = (sherd_view){
         .unit = due->unit_index,
         .micro_step = due->micro_step,
+        .again = due->op == SHD_OP_RECOMPUTE,
         .training = engine->program->kind == SHD_PROGRAM_TRAIN,
         .loss_scale = backward && engine->target_count > 0 ? 1.0f / (float)engine->target_count : 0.0f,
         .parameters = engine->parameters,
         .gradients = engine->gradients,
+        .outputs = engine->outputs,
         .activations = engine->activations,
         .scratch = plan->scratch_buffer >= 0 ? shd_engine_address(engine, plan->scratch_buffer) : NULL,
         .logits = plan->logits_buffer >= 0 ? shd_engine_address(engine, plan->logits_buffer) : NULL,

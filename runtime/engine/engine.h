@@ -2,8 +2,8 @@
  *
  * It owns the arenas, knows where every tensor is at every moment, and runs instructions; it knows nothing of models,
  * jobs or files. COMPUTE instructions run at once, in order; GATHER and REDUCE instructions are submitted in order and
- * run as soon as what they wait for has happened, at the latest when a COMPUTE instruction waits for them. FORWARD and
- * BACKWARD belong to the caller: the engine stops before each, lends a view, and goes on when the caller says it is
+ * run as soon as what they wait for has happened, at the latest when a COMPUTE instruction waits for them. FORWARD,
+ * RECOMPUTE and BACKWARD belong to the caller: the engine stops before each, lends a view, and goes on when the caller says it is
  * done. Threads: an engine belongs to one thread. */
 #ifndef SHD_ENGINE_ENGINE_H
 #define SHD_ENGINE_ENGINE_H
@@ -37,12 +37,12 @@ void shd_engine_destroy(shd_engine *engine);
  * counted targets. */
 void shd_engine_begin(shd_engine *engine, shd_program_kind kind, int64_t step, int64_t target_count);
 
-/* Runs until a FORWARD or BACKWARD is due (*due is it; asking again gives the same) or the program is done (*due is
+/* Runs until a FORWARD, RECOMPUTE or BACKWARD is due (*due is it; asking again gives the same) or the program is done (*due is
  * NULL). Fails: COMM and worse; NUMERIC when a step's verdict finds a number that is not finite. After a failure only
  * destroy is allowed. */
 sherd_status shd_engine_advance(shd_engine *engine, const shd_instruction **due);
 
-/* The FORWARD or BACKWARD that comes next in the running program, without running anything; NULL when none is left. */
+/* The FORWARD, RECOMPUTE or BACKWARD that comes next in the running program, without running anything; NULL when none is left. */
 const shd_instruction *shd_engine_next_compute(const shd_engine *engine);
 
 /* Opens the due instruction: lends its memory. Borrowed until shd_engine_computed. */

@@ -20,6 +20,12 @@ static const shd_collective collective_of[SHD_OPS] = {
 
 /* --- an instruction's life: announced, ready, executed, finished -------------------------------------------------- */
 
+/* What the engine stops before: the mathematics is the caller's. */
+static bool is_callers(const shd_instruction *instruction) {
+    return instruction->op == SHD_OP_FORWARD || instruction->op == SHD_OP_RECOMPUTE ||
+           instruction->op == SHD_OP_BACKWARD;
+}
+
 static sherd_status announce(shd_engine *engine, const shd_instruction *instruction) {
     switch (instruction->op) {
     case SHD_OP_GATHER:
@@ -53,6 +59,7 @@ static sherd_status execute(shd_engine *engine, const shd_instruction *instructi
     case SHD_OP_GATHER: return shd_engine_gather(engine, instruction);
     case SHD_OP_WAIT: shd_unit_move(unit, SHD_UNIT_GATHERED); return SHERD_OK;
     case SHD_OP_FORWARD:
+    case SHD_OP_RECOMPUTE:
     case SHD_OP_BACKWARD: return SHERD_OK; /* the caller has done it */
     case SHD_OP_RELEASE: shd_unit_move(unit, SHD_UNIT_SHARDED); return SHERD_OK;
     case SHD_OP_REDUCE: return shd_engine_reduce(engine, instruction);
@@ -184,7 +191,7 @@ sherd_status shd_engine_advance(shd_engine *engine, const shd_instruction **due)
         }
         SHD_TRY(progress(engine, &ran));
         SHD_TRY(hold_until_ready(engine, instruction));
-        engine->due = instruction->op == SHD_OP_FORWARD || instruction->op == SHD_OP_BACKWARD;
+        engine->due = is_callers(instruction);
         if (engine->due) break;
         SHD_TRY(run(engine, instruction));
     }
@@ -199,7 +206,7 @@ const shd_instruction *shd_engine_next_compute(const shd_engine *engine) {
     if (!engine->program) return NULL;
     for (int32_t i = engine->next; i < engine->program->instruction_count; i++) {
         const shd_instruction *instruction = &engine->program->instructions[i];
-        if (instruction->op == SHD_OP_FORWARD || instruction->op == SHD_OP_BACKWARD) return instruction;
+        if (is_callers(instruction)) return instruction;
     }
     return NULL;
 }

@@ -112,10 +112,10 @@ sherd_status shd_model_lay_out(shd_model *model) {
     model->kept.log_sum = take(&kept_bytes, rows, config->n_head);
     model->kept.mid = take(&kept_bytes, rows, d);
     for (int32_t i = 0; i < model->family->inner_count; i++) model->kept.inner[i] = take(&kept_bytes, rows, inner);
-    model->kept.out = take(&kept_bytes, rows, d);
-    for (int32_t u = 1; u < model->description.unit_count - 1; u++) model->units[u].activation_bytes = kept_bytes;
-    model->units[0].activation_bytes = 0;
-    (void)take(&model->units[0].activation_bytes, rows, d);
+    for (int32_t u = 0; u < model->description.unit_count - 1; u++) {
+        (void)take(&model->units[u].output_bytes, rows, d);
+        if (u > 0) model->units[u].activation_bytes = kept_bytes;
+    }
 
     int64_t work_bytes = 0;
     model->work.flow = take(&work_bytes, rows, d);

@@ -69,12 +69,7 @@ shd_parameter shd_pass_parameter(const shd_pass *pass, int32_t slot) {
     return shd_pass_tensor(pass, pass->model->units[pass->view->unit].first_tensor + slot);
 }
 
-/* The last thing any unit but the head keeps is its output; the embedding keeps nothing else. */
-const float *shd_pass_input(const shd_pass *pass) {
-    int32_t before = pass->view->unit - 1;
-    const char *base = pass->view->activations[before];
-    return (const float *)(base + (before == 0 ? 0 : pass->model->kept.out));
-}
+const float *shd_pass_input(const shd_pass *pass) { return pass->view->outputs[pass->view->unit - 1]; }
 
 static sherd_status open_pass(const shd_model *model, const sherd_view *view, shd_pass *pass) {
     if (!model->pool) return shd_fail(SHERD_STATE, "the model has no micro-batch: shd_model_bind comes first");

@@ -19,7 +19,7 @@ static block block_open(const shd_pass *pass) {
         .log_sum = (float *)(base + model->kept.log_sum),
         .mid = (float *)(base + model->kept.mid),
         .inner = {(float *)(base + model->kept.inner[0]), (float *)(base + model->kept.inner[1])},
-        .out = (float *)(base + model->kept.out),
+        .out = pass->view->outputs[pass->view->unit],
         .rows = model->rows,
         .model = model->lengths[SHD_LENGTH_MODEL],
         .width = model->lengths[SHD_LENGTH_PROJECTED],
@@ -78,6 +78,7 @@ void shd_block_forward(const shd_pass *pass) {
         shd_linear inner = shd_pass_linear(pass, family->inner_slots[i]);
         shd_linear_forward(pass->pool, &inner, b.rows, pass->normed, b.inner[i], b.inner_length, NULL);
     }
+    if (pass->view->again) return; /* backward needs no more, and the output is still there */
     family->activate(pass->pool, b.rows * b.inner_length, b.inner, pass->wide);
     shd_linear down = shd_pass_linear(pass, family->down_slot);
     shd_linear_forward(pass->pool, &down, b.rows, pass->wide, b.out, b.model, b.mid);

@@ -9,7 +9,7 @@ void shd_embedding_forward(const shd_pass *pass) {
     bool positions = model->family->embedding.count > POSITION;
     shd_op_embedding(pass->pool, model->rows, model->config.context, model->config.d_model, model->batch.inputs,
                      shd_pass_parameter(pass, TOKEN).value, positions ? shd_pass_parameter(pass, POSITION).value : NULL,
-                     pass->view->activations[pass->view->unit]);
+                     pass->view->outputs[pass->view->unit]);
 }
 
 /* A tied token table has its gradient from the head already, whose backward ran first: add to it. */

@@ -4,14 +4,16 @@
  *
  * | unit      | kept from forward to backward, in `activations`   | recomputed in backward             |
  * | --------- | ------------------------------------------------- | ---------------------------------- |
- * | embedding | out [rows, model]                                 | -                                  |
+ * | embedding | -                                                 | -                                  |
  * | block     | projected [rows, projected], attended [rows,      | both norms' outputs, means and     |
  * |           | model], log_sum [rows × heads], mid [rows, model],| scales (from x and mid), the       |
- * |           | inner [inner_count][rows, inner], out             | activation's output (from inner)   |
+ * |           | inner [inner_count][rows, inner]                  | activation's output (from inner)   |
  * | head      | nothing: `normed`, `mean` and `rstd` in scratch   | logits are computed only there     |
  * |           | survive, since its backward follows its forward   |                                    |
  *
- * A block's input x is the `out` of the unit before it. What is recomputed costs one pass over memory, no product. A
+ * The output of every unit but the head, [rows, model], is in `outputs`; a block's input x is that of the unit before
+ * it. What is recomputed in any case costs one pass over memory, no product. With recompute UNIT a block's forward runs
+ * once more before its backward, up to the last product, whose result is still there. A
  * backward may overwrite what only it still needs (llama's inner[1]).
  *
  * | scratch                            | holds                                                               |
@@ -47,7 +49,7 @@ struct shd_model {
     char *names; /* of tensors and units, one after the other */
 
     struct { /* byte offsets in a block's activations */
-        int64_t projected, attended, log_sum, mid, inner[SHD_MAX_INNERS], out;
+        int64_t projected, attended, log_sum, mid, inner[SHD_MAX_INNERS];
     } kept;
     struct { /* byte offsets in scratch */
         int64_t flow, normed, wide, mean, rstd, attention;

@@ -1,7 +1,8 @@
 /* See access.h.
  *
  * Where the caller's own code runs, the accesses are what a session lends: the parameters of the unit and of those it
- * shares, their gradients, the activations up to the unit's, and the work areas, whose contents survive from unit to
+ * shares, their gradients, the output of the unit before, its own output and
+ * activations, and the work areas, whose contents survive from unit to
  * unit of a micro-batch. */
 #include "runtime/schedule/access.h"
 
@@ -89,19 +90,27 @@ static void touch_work_areas(shd_builder *builder, int32_t event) {
     }
 }
 
-void shd_access_compute(shd_builder *builder, int32_t event) {
+/* Outputs stay for the micro-step. Activations do too, but those of recomputed units share a buffer: they are gone when
+ * FORWARD is over, RECOMPUTE makes them again, and BACKWARD ends them. */
+static void touch_activations(shd_builder *builder, shd_op op, const shd_unit_plan *unit) {
+    if (op == SHD_OP_FORWARD) touch_all(builder, SHD_ACCESS_WRITE, unit->output_buffer);
+    if (op == SHD_OP_BACKWARD) touch_all(builder, SHD_ACCESS_READ, unit->activation_buffer);
+    touch_all(builder, SHD_ACCESS_WRITE, unit->activation_buffer);
+    if (unit->recomputed && op != SHD_OP_RECOMPUTE) touch_all(builder, SHD_ACCESS_DROP, unit->activation_buffer);
+}
+
+void shd_access_compute(shd_builder *builder, shd_op op, int32_t event) {
     const shd_plan *plan = builder->plan;
-    bool backward = event >= plan->unit_count;
-    int32_t u = backward ? 2 * plan->unit_count - 1 - event : event;
+    int32_t u = event >= plan->unit_count ? 2 * plan->unit_count - 1 - event : event;
     const shd_unit_plan *unit = &plan->units[u];
     touch_gathered(builder, SHD_ACCESS_READ, u, shd_gather_find(plan, u, event));
     for (int32_t i = 0; i < unit->share_count; i++)
         touch_gathered(builder, SHD_ACCESS_READ, unit->shares[i], shd_gather_find(plan, unit->shares[i], event));
 
-    if (u > 0) touch_all(builder, SHD_ACCESS_READ, plan->units[u - 1].activation_buffer);
-    touch_all(builder, backward ? SHD_ACCESS_READ : SHD_ACCESS_WRITE, unit->activation_buffer);
+    if (u > 0) touch_all(builder, SHD_ACCESS_READ, plan->units[u - 1].output_buffer);
+    touch_activations(builder, op, unit);
     touch_work_areas(builder, event);
-    if (!backward) return;
+    if (op != SHD_OP_BACKWARD) return;
     touch_gradient(builder, u, event);
     for (int32_t i = 0; i < unit->share_count; i++) touch_gradient(builder, unit->shares[i], event);
 }

@@ -9,8 +9,8 @@
 int32_t shd_gather_find(const shd_plan *plan, int32_t unit, int32_t event);
 int32_t shd_gradient_find(const shd_plan *plan, int32_t unit);
 
-/* FORWARD and BACKWARD. */
-void shd_access_compute(shd_builder *builder, int32_t event);
+/* FORWARD, RECOMPUTE and BACKWARD; `op` says which of the event's it is. */
+void shd_access_compute(shd_builder *builder, shd_op op, int32_t event);
 /* Both groups of the unit, or only the trainable one. */
 void shd_access_gather(shd_builder *builder, int32_t unit, int32_t residency, bool with_frozen);
 /* WAIT promises that what was gathered can be read: it reads all of it. */

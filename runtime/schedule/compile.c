@@ -184,9 +184,23 @@ static void emit_compute(compiler *c, int32_t micro_step, int32_t event) {
         }
         if (shd_gradient_find(plan, u) >= 0) shd_builder_signal(&c->builder, SHD_COUNTER_PUBLISHED, u);
     }
-    shd_access_compute(&c->builder, event);
+    shd_access_compute(&c->builder, backward ? SHD_OP_BACKWARD : SHD_OP_FORWARD, event);
     int32_t index = shd_builder_close(&c->builder);
     if (backward) c->units[u].backward = index;
+}
+
+/* Before the backward of a unit whose activations were not kept. */
+static void emit_recompute(compiler *c, int32_t micro_step, int32_t event) {
+    const shd_plan *plan = c->plan;
+    int32_t u = 2 * plan->unit_count - 1 - event;
+    if (event < plan->unit_count || !plan->units[u].recomputed) return;
+    shd_builder_open(&c->builder, (shd_instruction){.op = SHD_OP_RECOMPUTE,
+                                                    .queue = SHD_QUEUE_COMPUTE,
+                                                    .unit_index = u,
+                                                    .micro_step = micro_step,
+                                                    .residency = c->many ? shd_gather_find(plan, u, event) : -1});
+    shd_access_compute(&c->builder, SHD_OP_RECOMPUTE, event);
+    shd_builder_close(&c->builder);
 }
 
 /* Stage 3: what the plan issues before this event. An evaluation ends with the forward half. */
@@ -237,6 +251,7 @@ static void emit_event(compiler *c, int32_t micro_step, int32_t event, int32_t e
     if (shared_once && micro_step == 0 && event < c->plan->unit_count) emit_shared_gather(c, event);
     if (last) emit_norms_until(c, event);
     if (c->many) emit_waits(c, micro_step, event);
+    emit_recompute(c, micro_step, event);
     emit_compute(c, micro_step, event);
     if (c->many) emit_releases(c, micro_step, event, event_count);
     for (int32_t i = 0; train && i < c->plan->gradient_count; i++) {

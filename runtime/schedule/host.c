@@ -59,6 +59,7 @@ shd_name shd_name_buffer(const shd_plan *plan, int32_t buffer_index) {
                  group->trainable ? "trainable" : "frozen");
         break;
     }
+    case SHD_BUFFER_OUTPUT:
     case SHD_BUFFER_ACTIVATIONS:
         snprintf(name.text, sizeof name.text, "%s of %s", kind, plan->unit_names[buffer->owner_index]);
         break;

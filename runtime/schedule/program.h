@@ -27,14 +27,15 @@
 
 /* X(NAME, text) */
 #define SHD_OP_MAP(X)                                                                                                  \
-    X(COUNT, "COUNT")       /* REDUCE queue: sums the target counts of all ranks */                                    \
-    X(GATHER, "GATHER")     /* GATHER queue: makes unit u readable in full */                                          \
-    X(WAIT, "WAIT")         /* COMPUTE queue: orders what follows after `waits` */                                     \
-    X(FORWARD, "FORWARD")   /* COMPUTE: the model's forward of u */                                                    \
-    X(BACKWARD, "BACKWARD") /* COMPUTE: the model's backward of u */                                                   \
-    X(RELEASE, "RELEASE")   /* COMPUTE: gathered parameters of u may be overwritten */                                 \
-    X(REDUCE, "REDUCE")     /* REDUCE: adds all ranks' gradients of u, in rank order, to the owner's accumulator */    \
-    X(NORM, "NORM")         /* COMPUTE: adds the squares of the own shard of u's reduced gradient */                   \
+    X(COUNT, "COUNT")         /* REDUCE queue: sums the target counts of all ranks */                                  \
+    X(GATHER, "GATHER")       /* GATHER queue: makes unit u readable in full */                                        \
+    X(WAIT, "WAIT")           /* COMPUTE queue: orders what follows after `waits` */                                   \
+    X(FORWARD, "FORWARD")     /* COMPUTE: the model's forward of u */                                                  \
+    X(RECOMPUTE, "RECOMPUTE") /* COMPUTE: the model's forward of u once more, for its backward */                      \
+    X(BACKWARD, "BACKWARD")   /* COMPUTE: the model's backward of u */                                                 \
+    X(RELEASE, "RELEASE")     /* COMPUTE: gathered parameters of u may be overwritten */                               \
+    X(REDUCE, "REDUCE")       /* REDUCE: adds all ranks' gradients of u, in rank order, to the owner's accumulator */  \
+    X(NORM, "NORM")           /* COMPUTE: adds the squares of the own shard of u's reduced gradient */                 \
     X(GATHER_GRADIENT, "GATHER_GRADIENT") /* GATHER: stage 0, the reduced gradient of u in full */                     \
     X(VERDICT, "VERDICT")                 /* COMPUTE: loss, norm, flags, peak bytes: one exchange over all ranks */    \
     X(UPDATE, "UPDATE")                   /* COMPUTE: the optimizer on what this rank updates of u */
@@ -92,11 +93,12 @@ typedef struct shd_instruction {
     shd_queue_id queue;
     int32_t unit_index; /* -1: none */
     int32_t micro_step; /* -1: outside micro-steps */
-    int32_t residency;  /* GATHER, WAIT, RELEASE, FORWARD, BACKWARD: the unit's own in plan->gathers; REDUCE: in
+    int32_t
+        residency; /* GATHER, WAIT, RELEASE, FORWARD, RECOMPUTE, BACKWARD: the unit's own in plan->gathers; REDUCE: in
                            plan->gradients; -1: none */
-    bool first_reduce;  /* REDUCE: sets the accumulator instead of adding to it */
-    int64_t bytes;      /* collectives: logical bytes received by this rank, 0 for others */
-    shd_run waits;      /* indices of earlier instructions of other queues that must be done */
+    bool first_reduce; /* REDUCE: sets the accumulator instead of adding to it */
+    int64_t bytes;     /* collectives: logical bytes received by this rank, 0 for others */
+    shd_run waits;     /* indices of earlier instructions of other queues that must be done */
     shd_run awaits, signals, accesses;
 } shd_instruction;
 

@@ -17,7 +17,14 @@ static sherd_status advance(sherd_session *session, const shd_instruction **due)
 /* "forward of unit 2 (h.1)" */
 static void describe(const sherd_session *session, shd_op op, int32_t unit, char *out, size_t bytes) {
     const char *name = unit >= 0 && unit < session->plan->unit_count ? session->plan->unit_names[unit] : "no such unit";
-    snprintf(out, bytes, "%s of unit %d (%s)", op == SHD_OP_FORWARD ? "forward" : "backward", unit, name);
+    const char *what = op == SHD_OP_BACKWARD ? "backward" : op == SHD_OP_RECOMPUTE ? "forward once more" : "forward";
+    snprintf(out, bytes, "%s of unit %d (%s)", what, unit, name);
+}
+
+/* A forward bracket serves both times a unit runs forward. */
+static bool is_bracket_of(const shd_instruction *due, shd_op op, int32_t unit) {
+    if (!due || due->unit_index != unit) return false;
+    return due->op == op || (due->op == SHD_OP_RECOMPUTE && op == SHD_OP_FORWARD);
 }
 
 static sherd_status expect_program(const sherd_session *session, const char *call) {
@@ -31,7 +38,7 @@ static sherd_status open_bracket(sherd_session *session, shd_op op, int32_t unit
     if (!view) return shd_fail(SHERD_ARGUMENT, "%s: the view is NULL", call);
     if (session->bracket_open) return shd_fail(SHERD_STATE, "%s: the last bracket is still open", call);
     const shd_instruction *next = shd_engine_next_compute(session->engine);
-    if (!next || next->op != op || next->unit_index != unit) {
+    if (!is_bracket_of(next, op, unit)) {
         char given[96], expected[96];
         describe(session, op, unit, given, sizeof given);
         if (next)
@@ -50,7 +57,7 @@ static sherd_status open_bracket(sherd_session *session, shd_op op, int32_t unit
 static sherd_status close_bracket(sherd_session *session, shd_op op, int32_t unit, const char *call) {
     SHD_TRY(expect_program(session, call));
     const shd_instruction *open = session->bracket_open ? shd_engine_next_compute(session->engine) : NULL;
-    if (!open || open->op != op || open->unit_index != unit)
+    if (!is_bracket_of(open, op, unit))
         return shd_fail(SHERD_STATE, "%s: no such bracket is open (unit %d)", call, unit);
     session->bracket_open = false;
     sherd_status status = shd_engine_computed(session->engine);
@@ -133,7 +140,7 @@ static sherd_status run_callback(sherd_session *session, const shd_instruction *
     sherd_view view;
     shd_engine_view(session->engine, &view);
     sherd_status status =
-        (due->op == SHD_OP_FORWARD ? callbacks->forward : callbacks->backward)(callbacks->user, &view);
+        (due->op == SHD_OP_BACKWARD ? callbacks->backward : callbacks->forward)(callbacks->user, &view);
     if (status == SHERD_OK) status = shd_engine_computed(session->engine);
     return status == SHERD_OK ? SHERD_OK : shd_session_die(session, status);
 }

@@ -23,6 +23,7 @@ void shd_job_options(const shd_job *job, sherd_options *out) {
     out->stage = (int32_t)job->shard.stage;
     out->gather = job->shard.gather;
     out->prefetch = (int32_t)job->shard.prefetch;
+    out->recompute = job->train.recompute;
     out->micro_steps = (int32_t)(job->train.global_batch / (job->train.micro_batch * job->run.ranks));
     out->clip = job->train.clip;
     out->optimizer = (sherd_optimizer){.kind = job->optimizer.name,

@@ -63,12 +63,16 @@ void harness_open(harness *h, const shd_model_config *config, double sigma, uint
     h->losses = calloc((size_t)h->rows, sizeof *h->losses);
     h->parameters = calloc((size_t)d->tensor_count, sizeof *h->parameters);
     h->gradients = calloc((size_t)d->tensor_count, sizeof *h->gradients);
+    h->outputs = calloc((size_t)d->unit_count, sizeof *h->outputs);
     h->activations = calloc((size_t)d->unit_count, sizeof *h->activations);
     for (int32_t t = 0; t < d->tensor_count; t++) {
         h->parameters[t] = area(harness_elements(h, t) * 4);
         if (!d->tensors[t].frozen) h->gradients[t] = area(harness_elements(h, t) * 4);
     }
-    for (int32_t u = 0; u < d->unit_count; u++) h->activations[u] = area(d->units[u].activation_bytes);
+    for (int32_t u = 0; u < d->unit_count; u++) {
+        h->outputs[u] = area(d->units[u].output_bytes);
+        h->activations[u] = area(d->units[u].activation_bytes);
+    }
     h->scratch = area(d->scratch_bytes);
     h->logits = area(d->logits_bytes);
     randomize(h, sigma, seed);
@@ -80,12 +84,16 @@ void harness_close(harness *h) {
         free(h->parameters[t]);
         free(h->gradients[t]);
     }
-    for (int32_t u = 0; u < h->description->unit_count; u++) free(h->activations[u]);
+    for (int32_t u = 0; u < h->description->unit_count; u++) {
+        free(h->outputs[u]);
+        free(h->activations[u]);
+    }
     free(h->inputs);
     free(h->targets);
     free(h->losses);
     free(h->parameters);
     free(h->gradients);
+    free(h->outputs);
     free(h->activations);
     free(h->scratch);
     free(h->logits);
@@ -120,6 +128,7 @@ static void bracket(harness *h, int32_t unit, bool training, bool backward, floa
         .loss_scale = backward ? loss_scale : 0,
         .parameters = parameters,
         .gradients = gradients,
+        .outputs = h->outputs,
         .activations = h->activations,
         .scratch = h->scratch,
         .logits = h->logits,
@@ -135,7 +144,10 @@ static void poison_all(harness *h) {
     poison(h->scratch, d->scratch_bytes);
     poison(h->logits, d->logits_bytes);
     poison(h->losses, h->rows * 8);
-    for (int32_t u = 0; u < d->unit_count; u++) poison(h->activations[u], d->units[u].activation_bytes);
+    for (int32_t u = 0; u < d->unit_count; u++) {
+        poison(h->outputs[u], d->units[u].output_bytes);
+        poison(h->activations[u], d->units[u].activation_bytes);
+    }
     for (int32_t t = 0; t < d->tensor_count; t++) poison(h->gradients[t], harness_elements(h, t) * 4);
 }
 

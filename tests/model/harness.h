@@ -15,7 +15,7 @@ typedef struct harness {
     int32_t *inputs, *targets;       /* [rows] */
     double *losses;                  /* [rows] */
     float **parameters, **gradients; /* by tensor; gradients NULL where frozen */
-    void **activations;
+    void **outputs, **activations;
     void *scratch, *logits;
 } harness;
 

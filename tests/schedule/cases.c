@@ -13,9 +13,9 @@ static const sherd_tensor untied_tensors[] = {
     {.name = "out", .dim_count = 2, .shape = {17, 257}},
 };
 static const sherd_unit untied_units[] = {
-    {.name = "embed", .first_tensor = 0, .tensor_count = 2, .activation_bytes = 640},
-    {.name = "block", .first_tensor = 2, .tensor_count = 2, .activation_bytes = 1280},
-    {.name = "head", .first_tensor = 4, .tensor_count = 1, .activation_bytes = 64},
+    {.name = "embed", .first_tensor = 0, .tensor_count = 2, .output_bytes = 640, .activation_bytes = 640},
+    {.name = "block", .first_tensor = 2, .tensor_count = 2, .output_bytes = 1280, .activation_bytes = 1280},
+    {.name = "head", .first_tensor = 4, .tensor_count = 1, .output_bytes = 64, .activation_bytes = 64},
 };
 
 static const sherd_tensor tied_tensors[] = {
@@ -24,8 +24,8 @@ static const sherd_tensor tied_tensors[] = {
     {.name = "norm", .dim_count = 1, .shape = {17}},
 };
 static const sherd_unit tied_units[] = {
-    {.name = "embed", .first_tensor = 0, .tensor_count = 2, .activation_bytes = 640},
-    {.name = "block", .first_tensor = 2, .tensor_count = 2, .activation_bytes = 1280},
+    {.name = "embed", .first_tensor = 0, .tensor_count = 2, .output_bytes = 640, .activation_bytes = 640},
+    {.name = "block", .first_tensor = 2, .tensor_count = 2, .output_bytes = 1280, .activation_bytes = 1280},
     {.name = "head", .first_tensor = 4, .tensor_count = 1, .shares = shares_first, .share_count = 1},
 };
 
@@ -64,12 +64,12 @@ static const sherd_tensor deep_tensors[] = {
     {.name = "norm", .dim_count = 1, .shape = {17}},
 };
 static const sherd_unit deep_units[] = {
-    {.name = "embed", .first_tensor = 0, .tensor_count = 1, .activation_bytes = 100},
-    {.name = "h.0", .first_tensor = 1, .tensor_count = 1, .activation_bytes = 100},
-    {.name = "h.1", .first_tensor = 2, .tensor_count = 1, .activation_bytes = 200},
-    {.name = "h.2", .first_tensor = 3, .tensor_count = 1, .activation_bytes = 100},
-    {.name = "h.3", .first_tensor = 4, .tensor_count = 1, .activation_bytes = 100},
-    {.name = "h.4", .first_tensor = 5, .tensor_count = 1, .activation_bytes = 100},
+    {.name = "embed", .first_tensor = 0, .tensor_count = 1, .output_bytes = 100, .activation_bytes = 100},
+    {.name = "h.0", .first_tensor = 1, .tensor_count = 1, .output_bytes = 100, .activation_bytes = 100},
+    {.name = "h.1", .first_tensor = 2, .tensor_count = 1, .output_bytes = 200, .activation_bytes = 200},
+    {.name = "h.2", .first_tensor = 3, .tensor_count = 1, .output_bytes = 100, .activation_bytes = 100},
+    {.name = "h.3", .first_tensor = 4, .tensor_count = 1, .output_bytes = 100, .activation_bytes = 100},
+    {.name = "h.4", .first_tensor = 5, .tensor_count = 1, .output_bytes = 100, .activation_bytes = 100},
     {.name = "head", .first_tensor = 6, .tensor_count = 1, .shares = shares_first, .share_count = 1},
 };
 
@@ -89,6 +89,7 @@ static const struct {
     [CASE_FROZEN] = {"frozen", MODEL(tied_units, frozen_tensors, 0, 1000)},
     [CASE_FROZEN_BLOCK] = {"frozen block", MODEL(tied_units, frozen_block_tensors, 64, 64)},
     [CASE_TINY] = {"tiny", MODEL(tiny_units, tiny_tensors, 0, 0)},
+    [CASE_RECOMPUTED] = {"recomputed", MODEL(tied_units, tied_tensors, 4096, 0)},
     [CASE_DEEP] = {"deep", MODEL(deep_units, deep_tensors, 4096, 1000)},
 };
 
@@ -110,6 +111,7 @@ case_programs case_compile(case_model model, case_policy policy, shd_program_kin
                               .gather_shared = policy.shared,
                               .prefetch = policy.prefetch,
                               .state_count = 2,
+                              .recompute = policy.recompute || model == CASE_RECOMPUTED,
                               .gradient_slots = policy.gradient_slots};
         must(shd_plan_create(&models[model].model, &planned, &made.plans[r]));
         must(shd_program_compile(made.plans[r], kind, micro_steps, clip, &made.programs[r]));

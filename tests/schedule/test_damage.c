@@ -56,6 +56,10 @@ static void wait_of_backward(shd_program *p) { at(p, SHD_OP_BACKWARD, 2, 0)->wai
 static void early_release(shd_program *p) { move(p, find(p, SHD_OP_RELEASE, 1, 0), find(p, SHD_OP_FORWARD, 1, 0)); }
 static void no_final_wait(shd_program *p) { take_out(p, find(p, SHD_OP_WAIT, 2, 0)); }
 static void no_wait(shd_program *p) { take_out(p, find(p, SHD_OP_WAIT, 0, 0)); }
+static void no_recompute(shd_program *p) { take_out(p, find(p, SHD_OP_RECOMPUTE, 1, 0)); }
+static void early_recompute(shd_program *p) {
+    move(p, find(p, SHD_OP_RECOMPUTE, 0, 0), find(p, SHD_OP_RECOMPUTE, 1, 0));
+}
 static void no_gather(shd_program *p) {
     at(p, SHD_OP_WAIT, 2, 0)->waits.count = 0;
     take_out(p, find(p, SHD_OP_GATHER, 2, 0));
@@ -98,7 +102,7 @@ static void foreign_gradient(shd_program *p) {
     for (int32_t i = 0; i < accesses.count; i++) p->accesses[accesses.first + i].of_all_ranks = true;
 }
 
-enum { STAGE_3_COPY, STAGE_3_SHARED, STAGE_3_AHEAD, STAGE_2_COPY, STAGE_2_SHARED, STAGE_0, POLICIES };
+enum { STAGE_3_COPY, STAGE_3_SHARED, STAGE_3_AHEAD, STAGE_2_COPY, STAGE_2_SHARED, STAGE_0, RECOMPUTED, POLICIES };
 static const case_policy policies[POLICIES] = {
     [STAGE_3_COPY] = {.world_size = 3, .stage = 3, .gradient_slots = 3},
     [STAGE_3_SHARED] = {.world_size = 3, .stage = 3, .gradient_slots = 3, .shared = true},
@@ -106,6 +110,7 @@ static const case_policy policies[POLICIES] = {
     [STAGE_2_COPY] = {.world_size = 3, .stage = 2, .gradient_slots = 3},
     [STAGE_2_SHARED] = {.world_size = 3, .stage = 2, .gradient_slots = 3, .shared = true},
     [STAGE_0] = {.world_size = 3, .stage = 0, .gradient_slots = 3},
+    [RECOMPUTED] = {.world_size = 3, .stage = 0, .gradient_slots = 3, .recompute = true},
 };
 
 enum { EVERYWHERE = -1 };
@@ -244,6 +249,20 @@ static const struct {
      true,
      EVERYWHERE,
      {"(FORWARD embed, micro-step 0)", "reads gather_slot", "(GATHER embed", "nothing orders"}},
+    {"RECOMPUTE is missing",
+     no_recompute,
+     RECOMPUTED,
+     2,
+     true,
+     EVERYWHERE,
+     {"(BACKWARD block, micro-step 0)", "reads recomputed", "nothing before it has written since"}},
+    {"RECOMPUTE comes while the activations of another unit are needed",
+     early_recompute,
+     RECOMPUTED,
+     1,
+     true,
+     EVERYWHERE,
+     {"(BACKWARD embed, micro-step 0)", "reads recomputed", "nothing before it has written since"}},
     {"GATHER is missing",
      no_gather,
      STAGE_2_SHARED,

@@ -99,11 +99,13 @@ static int visit(const model_box *box, const oracle *all, const sherd_view *view
         }
     }
     for (int32_t u = 0; u < box->model.unit_count; u++)
-        EXPECT((view->activations[u] != NULL) == (box->units[u].activation_bytes > 0));
+        EXPECT((view->activations[u] != NULL) == (box->units[u].activation_bytes > 0) &&
+               (view->outputs[u] != NULL) == (box->units[u].output_bytes > 0));
     return 0;
 }
 
-static int run_micro_step(sherd_session *session, const model_box *box, const oracle *all, int64_t sample) {
+static int run_micro_step(sherd_session *session, const model_box *box, const oracle *all, int64_t sample,
+                          bool recompute) {
     sherd_view view;
     int32_t units = box->model.unit_count;
     for (int32_t u = 0; u < units; u++) {
@@ -113,6 +115,12 @@ static int run_micro_step(sherd_session *session, const model_box *box, const or
         EXPECT(sherd_forward_end(session, u) == SHERD_OK);
     }
     for (int32_t u = units; u-- > 0;) {
+        if (recompute && u < units - 1 && box->units[u].activation_bytes > 0) {
+            EXPECT(sherd_forward_begin(session, u, &view) == SHERD_OK && view.again);
+            int line = visit(box, all, &view, false, sample);
+            if (line) return line;
+            EXPECT(sherd_forward_end(session, u) == SHERD_OK);
+        }
         EXPECT(sherd_backward_begin(session, u, &view) == SHERD_OK);
         int line = visit(box, all, &view, true, sample);
         if (line) return line;
@@ -132,7 +140,7 @@ static int train(void *user, const sherd_options *options) {
         EXPECT(sherd_step_begin(session, options->micro_steps) == SHERD_OK);
         for (int32_t k = 0; k < options->micro_steps; k++) {
             int64_t sample = step * BATCH + (int64_t)k * options->world_size + options->rank;
-            int line = run_micro_step(session, box, &all, sample);
+            int line = run_micro_step(session, box, &all, sample, options->recompute == SHERD_RECOMPUTE_UNIT);
             if (line) return line;
         }
         EXPECT(sherd_step(session, NULL) == SHERD_OK);
@@ -154,6 +162,7 @@ static void train_all(int ranks, bool clip) {
             options.stage = stage;
             options.gather = (sherd_gather)gather;
             options.prefetch = (int32_t)(seed / 4 % 5);
+            options.recompute = seed % 3 ? SHERD_RECOMPUTE_NONE : SHERD_RECOMPUTE_UNIT;
             options.micro_steps = BATCH / ranks;
             options.clip = clip ? 1e30 : 0; /* never bites, but takes the other order of instructions */
             options.optimizer.kind = SHERD_SGD;

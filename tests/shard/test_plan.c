@@ -354,14 +354,45 @@ static void check_buffers(const model_box *box, const shd_plan *plan) {
     cr_assert_eq(plan->partials_buffer < 0, largest_shard == 0);
     if (largest_shard > 0) cr_assert_geq(plan->buffers[plan->partials_buffer].bytes, largest_shard / 256 * 8);
     for (int32_t u = 0; u < plan->unit_count; u++) {
-        int32_t index = plan->units[u].activation_buffer;
-        cr_assert_eq(plan->units[u].activation_bytes, box->units[u].activation_bytes);
-        cr_assert_eq(index < 0, box->units[u].activation_bytes == 0);
-        if (index >= 0) cr_assert_eq(plan->buffers[index].bytes, (box->units[u].activation_bytes + 63) / 64 * 64);
+        const shd_unit_plan *unit = &plan->units[u];
+        cr_assert_eq(unit->activation_bytes, box->units[u].activation_bytes);
+        cr_assert_eq(unit->activation_buffer < 0, unit->activation_bytes == 0);
+        if (unit->activation_buffer >= 0)
+            cr_assert_eq(plan->buffers[unit->activation_buffer].bytes, (unit->activation_bytes + 63) / 64 * 64);
+        cr_assert_eq(unit->output_bytes, box->units[u].output_bytes);
+        cr_assert_eq(unit->output_buffer < 0, unit->output_bytes == 0);
+        if (unit->output_buffer >= 0)
+            cr_assert_eq(plan->buffers[unit->output_buffer].bytes, (unit->output_bytes + 63) / 64 * 64);
     }
 }
 
 Test(plan, overlaps_no_buffers_and_adds_up_to_what_it_charges) { for_all(40, check_buffers); }
+
+/* Outputs 640, 128, 320, 64 and activations 1000, 0, 3000, 200 bytes: kept, the latter take 1024, 3008 and 256, rounded
+ * to 64; made again, the first three share the 3008 of the largest and the last keeps its own. */
+Test(plan, gives_recomputed_units_one_memory_for_their_activations) {
+    static const sherd_tensor tensors[4] = {{"a", 1, {10}}, {"b", 1, {10}}, {"c", 1, {10}}, {"d", 1, {10}}};
+    static const sherd_unit units[4] = {
+        {.name = "a", .first_tensor = 0, .tensor_count = 1, .output_bytes = 640, .activation_bytes = 1000},
+        {.name = "b", .first_tensor = 1, .tensor_count = 1, .output_bytes = 128, .activation_bytes = 0},
+        {.name = "c", .first_tensor = 2, .tensor_count = 1, .output_bytes = 320, .activation_bytes = 3000},
+        {.name = "d", .first_tensor = 3, .tensor_count = 1, .output_bytes = 64, .activation_bytes = 200}};
+    const sherd_model model = {
+        .size = sizeof model, .units = units, .unit_count = 4, .tensors = tensors, .tensor_count = 4};
+    shd_policy policy = {.world_size = 2, .stage = 3, .prefetch = 1, .state_count = 2, .gradient_slots = 3};
+    for (int recompute = 0; recompute <= 1; recompute++) {
+        policy.recompute = recompute;
+        shd_plan *plan;
+        cr_assert_eq(shd_plan_create(&model, &policy, &plan), SHERD_OK);
+        cr_assert_eq(plan->category_bytes[SHD_CATEGORY_ACTIVATIONS],
+                     640 + 128 + 320 + 64 + (recompute ? 3008 + 256 : 1024 + 3008 + 256));
+        cr_assert_eq(plan->units[0].activation_buffer == plan->units[2].activation_buffer, recompute);
+        cr_assert_eq(plan->units[1].activation_buffer, -1);
+        cr_assert_neq(plan->units[3].activation_buffer, plan->units[2].activation_buffer);
+        for (int32_t u = 0; u < 4; u++) cr_assert_eq(plan->units[u].recomputed, recompute && u % 2 == 0);
+        shd_plan_destroy(plan);
+    }
+}
 
 Test(plan, differs_between_ranks_in_nothing_but_the_rank) {
     model_box box;

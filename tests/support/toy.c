@@ -16,9 +16,9 @@ static const sherd_tensor tensors[TOY_TENSORS] = {
 };
 static const int32_t shared_by_head[] = {0};
 static const sherd_unit units[TOY_UNITS] = {
-    {.name = "embedding", .first_tensor = TOY_TABLE, .tensor_count = 2, .activation_bytes = 100},
+    {.name = "embedding", .first_tensor = TOY_TABLE, .tensor_count = 2, .output_bytes = 100, .activation_bytes = 100},
     {.name = "middle", .first_tensor = TOY_GAIN, .tensor_count = 3},
-    {.name = "constant", .first_tensor = TOY_MASK, .tensor_count = 1, .activation_bytes = 64},
+    {.name = "constant", .first_tensor = TOY_MASK, .tensor_count = 1, .output_bytes = 64, .activation_bytes = 64},
     {.name = "head", .first_tensor = TOY_BIAS, .tensor_count = 1, .shares = shared_by_head, .share_count = 1},
 };
 
@@ -96,6 +96,18 @@ void toy_oracle_step(toy_oracle *oracle, int64_t batch, float lr) {
     oracle->sample += batch;
 }
 
+/* A unit's forward leaves its mark in its output and its activations; its backward must find both. */
+static int check_memory(const sherd_view *view, bool backward) {
+    unsigned char *output = view->outputs[view->unit], *activations = view->activations[view->unit];
+    int mark = 1 + view->unit + TOY_UNITS * view->micro_step;
+    EXPECT(!view->again || (view->training && !backward));
+    if (output && (backward || view->again)) EXPECT(*output == mark);
+    if (output && !backward) *output = (unsigned char)mark;
+    if (activations && backward) EXPECT(*activations == mark);
+    if (activations && !backward) *activations = (unsigned char)mark;
+    return 0;
+}
+
 /* Exactly the unit's tensors are lent (the head's with the table), with the oracle's values. */
 static int check_view(const sherd_view *view, const toy_oracle *before, int32_t unit, bool backward) {
     for (int32_t t = 0; t < TOY_TENSORS; t++) {
@@ -105,10 +117,9 @@ static int check_view(const sherd_view *view, const toy_oracle *before, int32_t 
         EXPECT((lent && backward && !tensors[t].frozen) == (view->gradients[t] != NULL));
         if (lent) EXPECT(memcmp(view->parameters[t], before->parameters[t], (size_t)toy_count(t) * sizeof(float)) == 0);
     }
-    EXPECT(view->scratch && view->logits && view->activations[0] && !view->activations[1]);
+    EXPECT(view->scratch && view->logits && view->outputs[0] && view->activations[0] && !view->activations[1]);
     memset(view->scratch, 0x7F, 1000);
-    memset(view->activations[0], 0x7F, 100);
-    return 0;
+    return check_memory(view, backward);
 }
 
 static void write_gradients(const sherd_view *view, int64_t sample) {
@@ -138,6 +149,14 @@ int toy_step(sherd_session *session, const toy_oracle *before, const sherd_optio
             EXPECT(sherd_forward_end(session, u) == SHERD_OK);
         }
         for (int32_t u = TOY_UNITS; u-- > 0;) {
+            /* embedding and constant have activations, and are not the last */
+            if (options->recompute == SHERD_RECOMPUTE_UNIT && (u == 0 || u == 2)) {
+                EXPECT(sherd_backward_begin(session, u, &view) == SHERD_STATE);
+                EXPECT(sherd_forward_begin(session, u, &view) == SHERD_OK && view.again);
+                int line = check_view(&view, before, u, false);
+                if (line) return line;
+                EXPECT(sherd_forward_end(session, u) == SHERD_OK);
+            }
             EXPECT(sherd_backward_begin(session, u, &view) == SHERD_OK);
             int line = check_view(&view, before, u, true);
             if (line) return line;

@@ -92,3 +92,21 @@ Test(reference, ignored_targets_count_for_nothing) { check("gpt2-masked"); }
 Test(reference, sgd_with_momentum_is_followed) { check("gpt2-sgd"); }
 Test(reference, frozen_parameters_stay) { check("gpt2-frozen"); }
 Test(reference, lion_is_followed) { check("llama-lion"); }
+
+static void check_recompute(const char *name) {
+    char job[8192];
+    job_result kept, again;
+    json_t *reference = load(name, "case.json");
+    make_job(name, reference, job);
+    run_job(job, (const char *const[]){"run.ranks=2", "run.dir=kept", NULL}, &kept);
+    run_job(job, (const char *const[]){"run.ranks=2", "run.dir=again", "train.recompute=unit", NULL}, &again);
+    cr_assert(kept.status[0] == SHERD_OK && again.status[0] == SHERD_OK, "%s: %s%s", name, kept.cause, again.cause);
+    cr_assert(kept.step_count > 0 && kept.step_count == again.step_count);
+    for (int64_t s = 0; s < kept.step_count; s++)
+        cr_assert(kept.steps[s].loss == again.steps[s].loss && kept.steps[s].grad_norm == again.steps[s].grad_norm,
+                  "%s, step %d", name, (int)s);
+    json_decref(reference);
+}
+
+Test(reference, recomputed_gpt2_blocks_give_the_same_bits) { check_recompute("gpt2-tiny"); }
+Test(reference, recomputed_llama_blocks_give_the_same_bits) { check_recompute("llama-tiny"); }

@@ -32,8 +32,9 @@ typedef struct sherd_unit {
     /* Indices of lower units whose tensors this one reads too; may be NULL when share_count is 0. */
     const int32_t *shares;
     int32_t share_count;
-    /* Memory of the session for what forward leaves to backward; 0: the caller has its own. */
-    int64_t activation_bytes;
+    /* Memory that the session lends; 0: the caller has its own. */
+    int64_t output_bytes;     /* for what the next unit reads: kept from forward to backward */
+    int64_t activation_bytes; /* for what only this unit's backward reads; see sherd_options.recompute */
 } sherd_unit;
 
 /* The whole model. Units run forward in order 0, 1, …, unit_count-1 and backward in the reverse order.

@@ -37,16 +37,21 @@ typedef struct sherd_optimizer {
     double weight_decay;       /* default 0 */
 } sherd_optimizer;
 
+/* What becomes of a unit's activations between its forward and its backward. NONE: they are kept. UNIT: all units but the
+ * last share one piece of memory for them, and run forward once more right before their backward. */
+typedef enum sherd_recompute { SHERD_RECOMPUTE_NONE, SHERD_RECOMPUTE_UNIT } sherd_recompute;
+
 typedef struct sherd_options {
     size_t size;        /* sizeof(sherd_options), set by SHERD_OPTIONS_INIT */
     int32_t rank;       /* 0 to world_size - 1; default 0 */
     int32_t world_size; /* 1 to 64; default 1 */
     /* The name under which the ranks of this host meet; needed from two ranks on; default NULL. */
     const char *rendezvous;
-    int32_t stage;       /* ZeRO stage 0 to 3; default 3 */
-    sherd_gather gather; /* default AUTO */
-    int32_t prefetch;    /* units gathered ahead of the one computing, at stage 3; default 1 */
-    int32_t micro_steps; /* micro-batches each rank runs in a step (gradient accumulation); default 1 */
+    int32_t stage;             /* ZeRO stage 0 to 3; default 3 */
+    sherd_gather gather;       /* default AUTO */
+    int32_t prefetch;          /* units gathered ahead of the one computing, at stage 3; default 1 */
+    sherd_recompute recompute; /* default NONE */
+    int32_t micro_steps;       /* micro-batches each rank runs in a step (gradient accumulation); default 1 */
     /* Forward-only micro-batches each rank runs in an evaluation; default 0: no evaluation. */
     int32_t eval_micro_steps;
     double clip;               /* bound on the global gradient norm; default 0: none */
