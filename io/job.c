@@ -27,7 +27,8 @@ static sherd_status unknown_key(const char *section, const shd_yaml_place *place
 
 static sherd_status set_key(shd_job *job, int32_t index, const shd_yaml_node *value, bool from_setting) {
     int32_t count;
-    SHD_TRY(shd_job_store(job, &shd_job_keys(&count)[index], value));
+    const shd_job_key *key = &shd_job_keys(&count)[index];
+    SHD_TRY(shd_job_store(job, key, value, (char *)job + key->offset));
     job->origins[index] = (shd_job_origin){.place = value->place, .from_setting = from_setting};
     return SHERD_OK;
 }
@@ -124,7 +125,7 @@ static sherd_status set_defaults(shd_job *job, const shd_yaml_place *section_pla
         if (!keys[i].fallback) continue;
         const shd_yaml_node *value;
         SHD_TRY(shd_yaml_parse("default", false, keys[i].fallback, strlen(keys[i].fallback), job->keep, &value));
-        SHD_TRY(shd_job_store(job, &keys[i], value));
+        SHD_TRY(shd_job_store(job, &keys[i], value, (char *)job + keys[i].offset));
     }
     return SHERD_OK;
 }

@@ -25,7 +25,7 @@ typedef enum shd_job_device { SHD_WORDS_DEVICE(SHD_JOB_ENUMERATOR) } shd_job_dev
 typedef enum shd_job_comm { SHD_WORDS_COMM(SHD_JOB_ENUMERATOR) } shd_job_comm;
 #undef SHD_JOB_ENUMERATOR
 
-/* Two numbers, a list of texts, and a word of the key's list or a path. */
+/* Two numbers, a list of texts, a word of the key's list or a path, a word or a list of texts, a list of groups. */
 typedef struct shd_job_pair {
     double at[2];
 } shd_job_pair;
@@ -37,6 +37,14 @@ typedef struct shd_job_source {
     const char *path; /* NULL: `word` holds */
     int32_t word;     /* shd_job_init or shd_job_resume */
 } shd_job_source;
+typedef struct shd_job_selection {
+    shd_job_texts texts; /* items NULL: `word` holds */
+    int32_t word;        /* sherd_decay */
+} shd_job_selection;
+typedef struct shd_job_groups {
+    const sherd_optimizer_group *items;
+    int32_t count;
+} shd_job_groups;
 
 /* Every key of the schema as a field, `job->section.key`; `auto` of a whole number is 0, `null` of one is -1, `null` of
  * a path NULL.
@@ -79,6 +87,9 @@ void shd_job_destroy(shd_job *job);
  * …"), or the job file's name when it begins with none: for checks by those who know keys and no files. Returns
  * `status`. */
 sherd_status shd_job_fail_within(const shd_job *job, sherd_status status);
+
+/* Tokens that one optimizer step sees. */
+int64_t shd_job_step_tokens(const shd_job *job);
 
 /* The word of a choice, e.g. shd_job_word("optimizer.name", job->optimizer.name); "" when there is none. */
 const char *shd_job_word(const char *key_path, int32_t value);

@@ -1,5 +1,6 @@
 /* What a job's keys mean together: computed defaults, absolute paths, and keys that exclude each other. */
 #include "io/job_keys.h"
+#include "runtime/base/arith.h"
 #include "runtime/base/status.h"
 
 #include <errno.h>
@@ -142,12 +143,20 @@ static sherd_status check_batches(const shd_job *job) {
                          (long long)micro, (long long)ranks, (long long)unit, fits);
 }
 
-static sherd_status check_optimizer(const shd_job *job) {
+int64_t shd_job_step_tokens(const shd_job *job) { return job->train.global_batch * job->model.context; }
+
+static sherd_status check_warmup(const shd_job *job) {
     shd_yaml_place place = place_of(job, "optimizer.warmup_steps");
-    if (job->optimizer.warmup_steps > job->train.steps)
+    long long steps = job->train.steps, tokens = job->optimizer.warmup_tokens, step_tokens = shd_job_step_tokens(job);
+    if (job->optimizer.warmup_steps > steps)
         return shd_yaml_fail(&place, "optimizer.warmup_steps",
                              "%lld is more than train.steps %lld; the run would end warming up",
-                             (long long)job->optimizer.warmup_steps, (long long)job->train.steps);
+                             (long long)job->optimizer.warmup_steps, steps);
+    place = place_of(job, "optimizer.warmup_tokens");
+    if (shd_div_ceil(tokens, step_tokens) > steps)
+        return shd_yaml_fail(&place, "optimizer.warmup_tokens",
+                             "%lld are more than train.steps %lld x %lld tokens a step; the run would end warming up",
+                             tokens, steps, step_tokens);
     return SHERD_OK;
 }
 
@@ -165,6 +174,6 @@ sherd_status shd_job_check(const shd_job *job) {
     SHD_TRY(check_family(job));
     SHD_TRY(check_data(job));
     SHD_TRY(check_batches(job));
-    SHD_TRY(check_optimizer(job));
+    SHD_TRY(check_warmup(job));
     return check_run(job);
 }

@@ -35,25 +35,43 @@ WORD_LIST(COMM)
 #define ABOVE(least)       .real_low = (least), .real_high = DBL_MAX, .low_open = true
 #define BELOW(least, most) .real_low = (least), .real_high = (most), .high_open = true
 #define WORDS(list)        .words = words_##list
-#define PLACE(section_name, key_path, part, key_name, key_kind)                                                        \
+#define UP_TO(least, most) .real_low = (least), .real_high = (most), .low_open = true
+#define PLACE(section_name, key_path, owner, field, key_name, key_kind)                                                \
     .section = section_name, .name = #key_name, .path = key_path, .kind = SHD_KIND_##key_kind,                         \
-    .offset = offsetof(shd_job, part.key_name)
+    .offset = offsetof(owner, field)
 #define ROW(part, key_name, type, key_kind, fallback_column, range, key_unit, key_help)                                \
-    {PLACE(#part, #part "." #key_name, part, key_name, key_kind), fallback_column, range, .unit = key_unit,            \
-     .help = key_help},
+    {PLACE(#part, #part "." #key_name, shd_job, part.key_name, key_name, key_kind), fallback_column, range,            \
+     .unit = key_unit, .help = key_help},
 #define TOP_ROW(part, key_name, type, key_kind, fallback_column, range, key_unit, key_help)                            \
-    {PLACE("", #key_name, part, key_name, key_kind), fallback_column, range, .unit = key_unit, .help = key_help},
+    {PLACE("", #key_name, shd_job, part.key_name, key_name, key_kind), fallback_column, range, .unit = key_unit,       \
+     .help = key_help},
+#define GROUP_ROW(part, key_name, type, key_kind, fallback_column, range, key_unit, key_help)                          \
+    {PLACE("optimizer.groups", "optimizer.groups." #key_name, sherd_optimizer_group, key_name, key_name, key_kind),    \
+     fallback_column, range, .unit = key_unit, .help = key_help},
+#define GROUP_FIELD(part, key_name, type, key_kind, fallback_column, range, key_unit, key_help)                        \
+    _Static_assert(_Generic(((sherd_optimizer_group *)NULL)->key_name, type : true), "the row has the field's type");
 #define SECTION_ROWS(section, rows, about) rows(ROW)
 #define SECTION(section, rows, about_text) {.name = #section, .about = about_text},
 
 static const shd_job_key keys[] = {SHD_JOB_TOP(TOP_ROW) SHD_JOB_SECTIONS(SECTION_ROWS)};
+static const shd_job_key group_keys[] = {SHD_JOB_GROUP(GROUP_ROW)};
+SHD_JOB_GROUP(GROUP_FIELD)
 static const shd_job_section sections[] = {SHD_JOB_SECTIONS(SECTION)};
 
-enum { KEY_COUNT = sizeof keys / sizeof *keys, SECTION_COUNT = sizeof sections / sizeof *sections };
+enum {
+    KEY_COUNT = sizeof keys / sizeof *keys,
+    GROUP_KEY_COUNT = sizeof group_keys / sizeof *group_keys,
+    SECTION_COUNT = sizeof sections / sizeof *sections
+};
 
 const shd_job_key *shd_job_keys(int32_t *count) {
     *count = KEY_COUNT;
     return keys;
+}
+
+const shd_job_key *shd_job_group_keys(int32_t *count) {
+    *count = GROUP_KEY_COUNT;
+    return group_keys;
 }
 
 const shd_job_section *shd_job_sections(int32_t *count) {
@@ -98,6 +116,25 @@ static void append(char text[SHD_JOB_TEXT_BYTES], const char *more) {
     snprintf(text + used, SHD_JOB_TEXT_BYTES - used, "%s", more);
 }
 
+/* The names of a section's keys: "a, b, c". */
+static void append_names(char text[SHD_JOB_TEXT_BYTES], const shd_job_key *table, int32_t count, const char *section) {
+    bool first = true;
+    for (int32_t i = 0; i < count; i++) {
+        if (strcmp(table[i].section, section) != 0) continue;
+        append(text, first ? "" : ", ");
+        append(text, table[i].name);
+        first = false;
+    }
+}
+
+/* "a, b or ", before what else is possible. */
+static void append_words_or(char text[SHD_JOB_TEXT_BYTES], const char *const *words) {
+    for (int32_t i = 0; words[i]; i++) {
+        append(text, words[i]);
+        append(text, words[i + 1] ? ", " : " or ");
+    }
+}
+
 /* "a", "a or b", "a, b or c". */
 static void append_words(char text[SHD_JOB_TEXT_BYTES], const char *const *words) {
     for (int32_t i = 0; words[i]; i++) {
@@ -118,6 +155,8 @@ static void append_real_range(char text[SHD_JOB_TEXT_BYTES], const shd_job_key *
     size_t left = SHD_JOB_TEXT_BYTES - used;
     if (key->high_open)
         snprintf(at, left, "from %g up to, but not, %g", key->real_low, key->real_high);
+    else if (key->low_open && key->real_high < DBL_MAX)
+        snprintf(at, left, "above %g, at most %g", key->real_low, key->real_high);
     else if (key->low_open)
         snprintf(at, left, "above %g", key->real_low);
     else if (key->real_high < DBL_MAX)
@@ -140,8 +179,9 @@ void shd_job_expected(const shd_job_key *key, char text[SHD_JOB_TEXT_BYTES]) {
         append(text, "null or ");
         append_int_range(text, key);
         break;
+    case SHD_KIND_REAL_OR_NULL:
     case SHD_KIND_REAL:
-        append(text, "a number ");
+        append(text, key->kind == SHD_KIND_REAL ? "a number " : "null or a number ");
         append_real_range(text, key);
         break;
     case SHD_KIND_PAIR:
@@ -149,14 +189,20 @@ void shd_job_expected(const shd_job_key *key, char text[SHD_JOB_TEXT_BYTES]) {
         append_real_range(text, key);
         break;
     case SHD_KIND_CHOICE: append_words(text, key->words); break;
+    case SHD_KIND_TEXT: append(text, "a text"); break;
     case SHD_KIND_TEXTS: append(text, "a list of texts"); break;
+    case SHD_KIND_WORD_OR_TEXTS:
+        append_words_or(text, key->words);
+        append(text, "a list of texts");
+        break;
+    case SHD_KIND_GROUPS:
+        append(text, "a list of groups, each with the keys ");
+        append_names(text, group_keys, GROUP_KEY_COUNT, "optimizer.groups");
+        break;
     case SHD_KIND_PATH: append(text, "a path"); break;
     case SHD_KIND_PATH_OR_NULL: append(text, "null or a path"); break;
     case SHD_KIND_WORD_OR_PATH:
-        for (int32_t i = 0; key->words[i]; i++) {
-            append(text, key->words[i]);
-            append(text, key->words[i + 1] ? ", " : " or ");
-        }
+        append_words_or(text, key->words);
         append(text, "a path");
         break;
     }
@@ -167,19 +213,35 @@ void shd_job_expected(const shd_job_key *key, char text[SHD_JOB_TEXT_BYTES]) {
 /* Names as near as this are likely meant. */
 static int32_t tolerance(const char *name) { return (int32_t)shd_max(1, (int64_t)strlen(name) / 3); }
 
+/* The key of `section` that is nearest to `name` and nearer than *distance, which becomes how near; else NULL. */
+static const char *find_nearest(const shd_job_key *table, int32_t count, const char *section, const char *name,
+                                int32_t *distance) {
+    const char *nearest = NULL;
+    for (int32_t i = 0; i < count; i++) {
+        if (strcmp(table[i].section, section) != 0) continue;
+        int32_t here = shd_edit_distance(name, table[i].name);
+        if (here >= *distance) continue;
+        *distance = here;
+        nearest = table[i].name;
+    }
+    return nearest;
+}
+
+static void append_guess(char text[SHD_JOB_TEXT_BYTES], const char *guess) {
+    if (!guess) return;
+    append(text, "did you mean '");
+    append(text, guess);
+    append(text, "'? ");
+}
+
 void shd_job_suggest(const char *section, const char *name, char text[SHD_JOB_TEXT_BYTES]) {
-    const char *nearest = NULL, *elsewhere = NULL;
+    const char *elsewhere = NULL;
     int32_t best = tolerance(name) + 1;
     bool top = *section == 0;
-    for (int32_t i = 0; i < KEY_COUNT; i++) {
-        bool here = strcmp(keys[i].section, section) == 0;
-        int32_t distance = shd_edit_distance(name, keys[i].name);
-        if (here && distance < best) {
-            best = distance;
-            nearest = keys[i].name;
-        }
-        if (!here && distance == 0) elsewhere = keys[i].path;
-    }
+    const char *nearest = find_nearest(keys, KEY_COUNT, section, name, &best);
+    for (int32_t i = 0; i < KEY_COUNT; i++)
+        if (strcmp(keys[i].section, section) != 0 && shd_edit_distance(name, keys[i].name) == 0)
+            elsewhere = keys[i].path;
     for (int32_t i = 0; i < SECTION_COUNT; i++) {
         int32_t distance = shd_edit_distance(name, sections[i].name);
         if (top && distance < best) {
@@ -190,22 +252,20 @@ void shd_job_suggest(const char *section, const char *name, char text[SHD_JOB_TE
         }
     }
     text[0] = 0;
-    if (elsewhere || nearest) {
-        append(text, "did you mean '");
-        append(text, elsewhere ? elsewhere : nearest);
-        append(text, "'? ");
-    }
+    append_guess(text, elsewhere ? elsewhere : nearest);
     append(text, top ? "the top level has" : section);
     append(text, top ? " " : " has ");
-    bool first = true;
-    for (int32_t i = 0; i < KEY_COUNT; i++) {
-        if (strcmp(keys[i].section, section) != 0) continue;
-        append(text, first ? "" : ", ");
-        append(text, keys[i].name);
-        first = false;
-    }
+    append_names(text, keys, KEY_COUNT, section);
     for (int32_t i = 0; top && i < SECTION_COUNT; i++) {
         append(text, ", ");
         append(text, sections[i].name);
     }
+}
+
+void shd_job_suggest_in_group(const char *name, char text[SHD_JOB_TEXT_BYTES]) {
+    int32_t best = tolerance(name) + 1;
+    text[0] = 0;
+    append_guess(text, find_nearest(group_keys, GROUP_KEY_COUNT, "optimizer.groups", name, &best));
+    append(text, "a group has ");
+    append_names(text, group_keys, GROUP_KEY_COUNT, "optimizer.groups");
 }

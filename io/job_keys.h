@@ -8,18 +8,22 @@
 #include <stddef.h>
 
 typedef enum shd_job_kind {
-    SHD_KIND_NAME,         /* const char *: a text that can name a folder */
-    SHD_KIND_BOOL,         /* bool */
-    SHD_KIND_INT,          /* int64_t */
-    SHD_KIND_INT_OR_AUTO,  /* int64_t, `auto` is 0 */
-    SHD_KIND_INT_OR_NULL,  /* int64_t, null is -1 */
-    SHD_KIND_REAL,         /* double, finite */
-    SHD_KIND_PAIR,         /* shd_job_pair: [number, number] */
-    SHD_KIND_CHOICE,       /* an enum: one of the key's words */
-    SHD_KIND_TEXTS,        /* shd_job_texts: a list of texts */
-    SHD_KIND_PATH,         /* const char * */
-    SHD_KIND_PATH_OR_NULL, /* const char * */
-    SHD_KIND_WORD_OR_PATH  /* shd_job_source */
+    SHD_KIND_NAME,          /* const char *: a text that can name a folder */
+    SHD_KIND_BOOL,          /* bool */
+    SHD_KIND_INT,           /* int64_t */
+    SHD_KIND_INT_OR_AUTO,   /* int64_t, `auto` is 0 */
+    SHD_KIND_INT_OR_NULL,   /* int64_t, null is -1 */
+    SHD_KIND_REAL,          /* double, finite */
+    SHD_KIND_REAL_OR_NULL,  /* double, null is -1 */
+    SHD_KIND_PAIR,          /* shd_job_pair: [number, number] */
+    SHD_KIND_CHOICE,        /* an enum: one of the key's words */
+    SHD_KIND_TEXT,          /* const char * */
+    SHD_KIND_TEXTS,         /* shd_job_texts: a list of texts */
+    SHD_KIND_WORD_OR_TEXTS, /* shd_job_selection */
+    SHD_KIND_GROUPS,        /* shd_job_groups: a list of sections with the keys of SHD_JOB_GROUP */
+    SHD_KIND_PATH,          /* const char * */
+    SHD_KIND_PATH_OR_NULL,  /* const char * */
+    SHD_KIND_WORD_OR_PATH   /* shd_job_source */
 } shd_job_kind;
 
 typedef struct shd_job_key {
@@ -27,7 +31,7 @@ typedef struct shd_job_key {
     const char *name;
     const char *path; /* "section.name", or the name at the top level */
     shd_job_kind kind;
-    size_t offset;        /* of the field in shd_job */
+    size_t offset;        /* of the field in shd_job, for keys of a group in sherd_optimizer_group */
     bool required;        /* has no default */
     const char *fallback; /* the default as in a job file; NULL when required or computed */
     const char *computed; /* what it is computed from when not set; NULL otherwise */
@@ -42,8 +46,9 @@ typedef struct shd_job_section {
     const char *name, *about;
 } shd_job_section;
 
-/* The tables, in the order of the schema. */
+/* The tables, in the order of the schema; keys of a group are no keys of the job. */
 const shd_job_key *shd_job_keys(int32_t *count);
+const shd_job_key *shd_job_group_keys(int32_t *count);
 const shd_job_section *shd_job_sections(int32_t *count);
 
 /* The index of a key or section, -1 when there is none. A NULL or "" section is the top level. */
@@ -58,6 +63,8 @@ void shd_job_expected(const shd_job_key *key, char text[SHD_JOB_TEXT_BYTES]);
 /* What to write instead of an unknown `name` in `section`: a near key, the section it belongs to, and what is allowed
  * here. */
 void shd_job_suggest(const char *section, const char *name, char text[SHD_JOB_TEXT_BYTES]);
+/* The same inside a group. */
+void shd_job_suggest_in_group(const char *name, char text[SHD_JOB_TEXT_BYTES]);
 
 /* Where a key's value comes from: the place, and for paths in settings that they are relative to the working
  * directory. */
@@ -66,8 +73,11 @@ typedef struct shd_job_origin {
     bool from_setting;
 } shd_job_origin;
 
-/* Reads the value `node` into the key's field. Fails: CONFIG (with the place), MEMORY. */
-sherd_status shd_job_store(shd_job *job, const shd_job_key *key, const shd_yaml_node *node);
+/* Reads the value `node` into `field`, which is the key's. Fails: CONFIG (with the place), MEMORY. */
+sherd_status shd_job_store(shd_job *job, const shd_job_key *key, const shd_yaml_node *node, void *field);
+/* The same for keys of kind GROUPS. */
+sherd_status shd_job_store_groups(shd_job *job, const shd_job_key *key, const shd_yaml_node *node,
+                                  shd_job_groups *field);
 
 /* Fills in COMPUTED defaults and makes every path absolute. Fails: MEMORY, IO (no working directory). */
 sherd_status shd_job_complete(shd_job *job);

@@ -24,20 +24,53 @@ static json_t *texts_json(const shd_job_texts *texts) {
     return list;
 }
 
-/* The value of `key` in `job`, a new reference; NULL when memory is out. */
-static json_t *value_json(const shd_job *job, const shd_job_key *key) {
-    const void *field = (const char *)job + key->offset;
+static json_t *value_json(const void *owner, const shd_job_key *key);
+
+/* An object with all keys of the group. */
+static json_t *group_json(const sherd_optimizer_group *group) {
+    int32_t count;
+    const shd_job_key *keys = shd_job_group_keys(&count);
+    json_t *object = json_object();
+    for (int32_t i = 0; object && i < count; i++)
+        if (json_object_set_new(object, keys[i].name, value_json(group, &keys[i])) != 0) {
+            json_decref(object);
+            return NULL;
+        }
+    return object;
+}
+
+static json_t *groups_json(const shd_job_groups *groups) {
+    json_t *list = json_array();
+    for (int32_t i = 0; list && i < groups->count; i++)
+        if (json_array_append_new(list, group_json(&groups->items[i])) != 0) {
+            json_decref(list);
+            return NULL;
+        }
+    return list;
+}
+
+/* The value of `key` in `owner`, a job or a group, a new reference; NULL when memory is out. */
+static json_t *value_json(const void *owner, const shd_job_key *key) {
+    const void *field = (const char *)owner + key->offset;
+    const shd_job_selection *selection = field;
     const char *text = NULL;
     int64_t integer = 0;
     switch (key->kind) {
     case SHD_KIND_BOOL: return json_boolean(*(const bool *)field);
+    case SHD_KIND_REAL_OR_NULL:
+        if (*(const double *)field < 0) return json_null();
+        return json_real(*(const double *)field);
     case SHD_KIND_REAL: return json_real(*(const double *)field);
     case SHD_KIND_PAIR:
         return json_pack("[f,f]", ((const shd_job_pair *)field)->at[0], ((const shd_job_pair *)field)->at[1]);
     case SHD_KIND_CHOICE: return json_string(key->words[*(const int32_t *)field]);
     case SHD_KIND_TEXTS: return texts_json(field);
+    case SHD_KIND_WORD_OR_TEXTS:
+        return selection->texts.items ? texts_json(&selection->texts) : json_string(key->words[selection->word]);
+    case SHD_KIND_GROUPS: return groups_json(field);
     case SHD_KIND_WORD_OR_PATH: return source_json(key, field);
     case SHD_KIND_NAME:
+    case SHD_KIND_TEXT:
     case SHD_KIND_PATH:
     case SHD_KIND_PATH_OR_NULL: memcpy(&text, field, sizeof text); return text ? json_string(text) : json_null();
     case SHD_KIND_INT:
@@ -118,6 +151,17 @@ static void origin_text(const shd_job *job, int32_t index, char *text, size_t by
         snprintf(text, bytes, "%s", key->required ? "required" : key->fallback ? "default" : "default, computed");
 }
 
+static void explain_group_keys(shd_text *out) {
+    int32_t count;
+    const shd_job_key *keys = shd_job_group_keys(&count);
+    char expected[SHD_JOB_TEXT_BYTES];
+    for (int32_t i = 0; i < count; i++) {
+        shd_job_expected(&keys[i], expected);
+        shd_text_add(out, "      %s: %s, %s%s; %s\n", keys[i].name, expected, keys[i].required ? "" : "default ",
+                     default_text(&keys[i]), keys[i].help);
+    }
+}
+
 static void explain_key(shd_text *out, const shd_job *job, int32_t index) {
     int32_t count;
     const shd_job_key *key = &shd_job_keys(&count)[index];
@@ -132,6 +176,7 @@ static void explain_key(shd_text *out, const shd_job *job, int32_t index) {
                  origin);
     shd_text_add(out, "      %s%s%s; %s\n", expected, *key->unit ? ", in " : "", key->unit, key->help);
     shd_free(value);
+    if (key->kind == SHD_KIND_GROUPS) explain_group_keys(out);
 }
 
 sherd_status shd_job_explain(const shd_job *job, char **out) {
@@ -157,8 +202,16 @@ static void document_key(shd_text *out, const shd_job_key *key) {
                  tick, default_text(key), tick, key->help);
 }
 
+static const char *const document_head = "| key | value | default | meaning |\n| --- | --- | --- | --- |\n";
+
+static void document_group_keys(shd_text *out) {
+    int32_t count;
+    const shd_job_key *keys = shd_job_group_keys(&count);
+    shd_text_add(out, "\nA group of `groups`:\n\n%s", document_head);
+    for (int32_t i = 0; i < count; i++) document_key(out, &keys[i]);
+}
+
 sherd_status shd_job_document(char **out) {
-    static const char *const head = "| key | value | default | meaning |\n| --- | --- | --- | --- |\n";
     int32_t count, section_count;
     const shd_job_key *keys = shd_job_keys(&count);
     const shd_job_section *sections = shd_job_sections(&section_count);
@@ -175,12 +228,14 @@ sherd_status shd_job_document(char **out) {
                  "Paths are relative to the job file, in `--set` to the working directory. `sherd train JOB.yaml "
                  "--explain` shows every key with\n"
                  "its value and where that comes from.\n\n%s",
-                 head);
+                 document_head);
     for (int32_t i = 0; i < count; i++) {
         int32_t section = shd_job_find_section(keys[i].section);
         if (section >= 0 && strcmp(keys[i].section, keys[i - 1].section) != 0)
-            shd_text_add(&text, "\n## %s: %s\n\n%s", sections[section].name, sections[section].about, head);
+            shd_text_add(&text, "\n## %s: %s\n\n%s", sections[section].name, sections[section].about, document_head);
         document_key(&text, &keys[i]);
+        /* It is the last one of its section. */
+        if (keys[i].kind == SHD_KIND_GROUPS) document_group_keys(&text);
     }
     return shd_text_finish(&text, out);
 }

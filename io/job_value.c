@@ -7,8 +7,6 @@
 #include <stdio.h>
 #include <string.h>
 
-static void *field_of(shd_job *job, const shd_job_key *key) { return (char *)job + key->offset; }
-
 /* "12.5 is a number": what was found, for the message. */
 static const char *found_text(const shd_yaml_node *node, char text[SHD_JOB_TEXT_BYTES]) {
     if (node->kind == SHD_YAML_LIST) return "a list";
@@ -37,8 +35,8 @@ static void add_hint(const shd_job_key *key, const shd_yaml_node *node, char hin
     if (node->kind != SHD_YAML_SCALAR) return;
     shd_scalar scalar = shd_scalar_read(node);
     bool number = key->kind == SHD_KIND_INT || key->kind == SHD_KIND_INT_OR_AUTO || key->kind == SHD_KIND_INT_OR_NULL;
-    bool text = key->kind == SHD_KIND_NAME || key->kind == SHD_KIND_TEXTS || key->kind == SHD_KIND_PATH ||
-                key->kind == SHD_KIND_PATH_OR_NULL || key->kind == SHD_KIND_WORD_OR_PATH;
+    bool text = key->kind == SHD_KIND_NAME || key->kind == SHD_KIND_TEXT || key->kind == SHD_KIND_TEXTS ||
+                key->kind == SHD_KIND_PATH || key->kind == SHD_KIND_PATH_OR_NULL || key->kind == SHD_KIND_WORD_OR_PATH;
     bool meaning;
     if (number && scalar.kind == SHD_SCALAR_REAL && scalar.real == floor(scalar.real) && fabs(scalar.real) < 1e15)
         snprintf(hint, SHD_JOB_TEXT_BYTES, "; write %.0f", scalar.real);
@@ -142,15 +140,17 @@ static int32_t find_word(const shd_job_key *key, const shd_yaml_node *node) {
     return -1;
 }
 
+/* A scalar that is none of the key's words. */
+static sherd_status unknown_word(const shd_job_key *key, const shd_yaml_node *node) {
+    if (node->kind != SHD_YAML_SCALAR || shd_scalar_read(node).kind == SHD_SCALAR_EMPTY) return wrong_type(key, node);
+    char expected[SHD_JOB_TEXT_BYTES];
+    shd_job_expected(key, expected);
+    return shd_yaml_fail(&node->place, key->path, "'%.100s' is not available; expected %s", node->text, expected);
+}
+
 static sherd_status store_choice(const shd_job_key *key, const shd_yaml_node *node, void *field) {
     int32_t word = find_word(key, node);
-    if (word < 0) {
-        if (node->kind != SHD_YAML_SCALAR || shd_scalar_read(node).kind == SHD_SCALAR_EMPTY)
-            return wrong_type(key, node);
-        char expected[SHD_JOB_TEXT_BYTES];
-        shd_job_expected(key, expected);
-        return shd_yaml_fail(&node->place, key->path, "'%.100s' is not available; expected %s", node->text, expected);
-    }
+    if (word < 0) return unknown_word(key, node);
     _Static_assert(sizeof(shd_job_family) == sizeof word, "enums are stored as 32-bit integers");
     memcpy(field, &word, sizeof word);
     return SHERD_OK;
@@ -165,6 +165,14 @@ static sherd_status store_texts(shd_job *job, const shd_job_key *key, const shd_
         SHD_TRY(store_text(job, key, item, &items[count++]));
     *field = (shd_job_texts){.items = items, .count = count};
     return SHERD_OK;
+}
+
+static sherd_status store_selection(shd_job *job, const shd_job_key *key, const shd_yaml_node *node,
+                                    shd_job_selection *field) {
+    *field = (shd_job_selection){0};
+    if (node->kind == SHD_YAML_LIST) return store_texts(job, key, node, &field->texts);
+    field->word = find_word(key, node);
+    return field->word < 0 ? unknown_word(key, node) : SHERD_OK;
 }
 
 static sherd_status store_source(shd_job *job, const shd_job_key *key, const shd_yaml_node *node,
@@ -185,8 +193,11 @@ static sherd_status store_bool(const shd_job_key *key, const shd_yaml_node *node
     return SHERD_OK;
 }
 
-sherd_status shd_job_store(shd_job *job, const shd_job_key *key, const shd_yaml_node *node) {
-    void *field = field_of(job, key);
+static bool is_null(const shd_yaml_node *node) {
+    return node->kind == SHD_YAML_SCALAR && shd_scalar_read(node).kind == SHD_SCALAR_NULL;
+}
+
+sherd_status shd_job_store(shd_job *job, const shd_job_key *key, const shd_yaml_node *node, void *field) {
     bool scalar = node->kind == SHD_YAML_SCALAR;
     switch (key->kind) {
     case SHD_KIND_NAME: return store_name(job, key, node, field);
@@ -195,16 +206,22 @@ sherd_status shd_job_store(shd_job *job, const shd_job_key *key, const shd_yaml_
     case SHD_KIND_INT_OR_AUTO:
     case SHD_KIND_INT_OR_NULL: return scalar ? store_int(key, node, field) : wrong_type(key, node);
     case SHD_KIND_REAL: return store_real(key, node, field);
+    case SHD_KIND_REAL_OR_NULL:
+        if (!is_null(node)) return store_real(key, node, field);
+        *(double *)field = -1;
+        return SHERD_OK;
     case SHD_KIND_PAIR: return store_pair(key, node, field);
     case SHD_KIND_CHOICE: return store_choice(key, node, field);
     case SHD_KIND_TEXTS: return store_texts(job, key, node, field);
-    case SHD_KIND_PATH: return store_text(job, key, node, field);
+    case SHD_KIND_WORD_OR_TEXTS: return store_selection(job, key, node, field);
+    case SHD_KIND_GROUPS:
+        return node->kind == SHD_YAML_LIST ? shd_job_store_groups(job, key, node, field) : wrong_type(key, node);
     case SHD_KIND_PATH_OR_NULL:
-        if (scalar && shd_scalar_read(node).kind == SHD_SCALAR_NULL) {
-            *(const char **)field = NULL;
-            return SHERD_OK;
-        }
-        return store_text(job, key, node, field);
+        if (!is_null(node)) return store_text(job, key, node, field);
+        *(const char **)field = NULL;
+        return SHERD_OK;
+    case SHD_KIND_TEXT:
+    case SHD_KIND_PATH: return store_text(job, key, node, field);
     case SHD_KIND_WORD_OR_PATH: return store_source(job, key, node, field);
     }
     return shd_fail(SHERD_INTERNAL, "%s: a key of no kind", key->path);

@@ -7,7 +7,7 @@
  *   KIND     how the value is written and stored; see shd_job_kind in job_keys.h
  *   default  REQUIRED, DEFAULT("as in a job file"), or COMPUTED("from what"): then job_check.c fills it in
  *   range    ANY, INTS(low, high), REALS(low, high) both ends included, ABOVE(low), BELOW(low, high) without high,
- *            WORDS(LIST)
+ *            UP_TO(low, high) without low, WORDS(LIST)
  *   unit     "" where there is none
  * A list of words: W(enumerator, "word"); a value is stored as its enumerator, which counts from 0. */
 #ifndef SHD_IO_SCHEMA_H
@@ -21,8 +21,10 @@
 #define SHD_WORDS_RECOMPUTE(W) W(SHERD_RECOMPUTE_NONE, "none") W(SHERD_RECOMPUTE_UNIT, "unit")
 #define SHD_WORDS_PRECISION(W) W(SHD_PRECISION_FP32, "fp32")
 #define SHD_WORDS_SUM_ORDER(W) W(SHD_SUM_AUTO, "auto") W(SHD_SUM_FIXED, "fixed")
-#define SHD_WORDS_OPTIMIZER(W) W(SHERD_ADAMW, "adamw") W(SHERD_SGD, "sgd") W(SHERD_LION, "lion")
-#define SHD_WORDS_SCHEDULE(W)  W(SHERD_CONSTANT, "constant") W(SHERD_LINEAR, "linear") W(SHERD_COSINE, "cosine")
+#define SHD_WORDS_OPTIMIZER(W) W(SHERD_ADAMW, "adamw") W(SHERD_SGD, "sgd") W(SHERD_LION, "lion") \
+                               W(SHERD_ADAM, "adam")
+#define SHD_WORDS_SCHEDULE(W)  W(SHERD_CONSTANT, "constant") W(SHERD_LINEAR, "linear") W(SHERD_COSINE, "cosine") \
+                               W(SHERD_WSD, "wsd") W(SHERD_INVERSE_SQRT, "inverse_sqrt")
 #define SHD_WORDS_DECAY(W)     W(SHERD_DECAY_MATRICES, "matrices") W(SHERD_DECAY_ALL, "all") W(SHERD_DECAY_NONE, "none")
 #define SHD_WORDS_GATHER(W)    W(SHERD_GATHER_AUTO, "auto") W(SHERD_GATHER_SHARED, "shared") \
                                W(SHERD_GATHER_COPY, "copy")
@@ -101,21 +103,40 @@
     X(optimizer, lr, double, REAL, REQUIRED, REALS(0, DBL_MAX), "", \
       "learning rate after the warm-up") \
     X(optimizer, min_lr, double, REAL, DEFAULT("0.0"), REALS(0, DBL_MAX), "", \
-      "learning rate at the end; unused with schedule: constant") \
+      "learning rate at the end, inverse_sqrt never goes below it; unused with constant") \
     X(optimizer, schedule, sherd_schedule, CHOICE, DEFAULT("cosine"), WORDS(SCHEDULE), "", \
-      "how the learning rate goes from lr to min_lr") \
+      "how the learning rate falls from lr; wsd: at the end only, inverse_sqrt: as 1/root of the step") \
     X(optimizer, warmup_steps, int64_t, INT, DEFAULT("0"), INTS(0, INT32_MAX), "optimizer steps", \
       "during which the learning rate rises to lr") \
+    X(optimizer, warmup_tokens, int64_t, INT, DEFAULT("0"), INTS(0, 1000000000000000000), "tokens", \
+      "the same, instead of warmup_steps: as many steps as see so many") \
+    X(optimizer, decay_steps, int64_t, INT_OR_AUTO, DEFAULT("auto"), INTS(1, 99999999), "optimizer steps", \
+      "the last ones, in which wsd falls to min_lr; auto: a tenth of train.steps; unused otherwise") \
     X(optimizer, betas, shd_job_pair, PAIR, DEFAULT("[0.9, 0.95]"), BELOW(0, 1), "", \
       "averaging of gradient and its square; unused with sgd") \
     X(optimizer, eps, double, REAL, DEFAULT("1.0e-8"), REALS(1e-30, 1e30), "", \
-      "added to the root of the second moment; adamw only, unused otherwise") \
+      "added to the root of the second moment; adamw and adam only, unused otherwise") \
     X(optimizer, momentum, double, REAL, DEFAULT("0.0"), BELOW(0, 1), "", \
       "of sgd; unused otherwise") \
+    X(optimizer, nesterov, bool, BOOL, DEFAULT("false"), ANY, "", \
+      "momentum as Nesterov has it; sgd only, unused otherwise") \
     X(optimizer, weight_decay, double, REAL, DEFAULT("0.1"), REALS(0, DBL_MAX), "", \
-      "decoupled for adamw and lion, added to the gradient for sgd") \
-    X(optimizer, decay, sherd_decay, CHOICE, DEFAULT("matrices"), WORDS(DECAY), "", \
-      "what weight_decay touches; matrices: two dimensions or more")
+      "decoupled for adamw and lion, added to the gradient for adam and sgd") \
+    X(optimizer, decay, shd_job_selection, WORD_OR_TEXTS, DEFAULT("matrices"), WORDS(DECAY), "", \
+      "what weight_decay touches; matrices: two dimensions or more; or shell patterns over names") \
+    X(optimizer, layer_lr_decay, double, REAL, DEFAULT("1.0"), UP_TO(0, 1), "", \
+      "multiplies lr once for every layer above: the head has lr, the last block lr times this, …") \
+    X(optimizer, groups, shd_job_groups, GROUPS, DEFAULT("[]"), ANY, "", \
+      "what some parameters have of their own; a parameter belongs to the first group that matches")
+
+/* Keys of one entry of optimizer.groups; fields of sherd_optimizer_group. */
+#define SHD_JOB_GROUP(X) \
+    X(group, match, const char *, TEXT, REQUIRED, ANY, "", \
+      "shell pattern over parameter names") \
+    X(group, lr_factor, double, REAL, DEFAULT("1.0"), REALS(0, DBL_MAX), "", \
+      "multiplies the learning rate") \
+    X(group, weight_decay, double, REAL_OR_NULL, DEFAULT("null"), REALS(0, DBL_MAX), "", \
+      "theirs, whatever optimizer.decay says; null: as if there were no group")
 
 #define SHD_JOB_SHARD(X) \
     X(shard, stage, int64_t, INT, DEFAULT("3"), INTS(0, 3), "", \

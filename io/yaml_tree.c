@@ -91,7 +91,7 @@ static sherd_status read_node(reader *in, const yaml_event_t *event, int depth, 
 /* The children of a list or map, up to its end event. */
 static sherd_status read_children(reader *in, shd_yaml_node *parent, int depth) {
     if (depth > SHD_YAML_MAX_DEPTH)
-        return shd_yaml_fail(&parent->place, NULL, "nested deeper than %d levels; a job has at most 3",
+        return shd_yaml_fail(&parent->place, NULL, "nested deeper than %d levels; a job has at most 4",
                              SHD_YAML_MAX_DEPTH);
     for (shd_yaml_node **link = &parent->first_child;; link = &(*link)->next) {
         yaml_event_t event;

@@ -1,5 +1,7 @@
 #include "optim/optimizer.h"
 
+#include "optim/rules.h"
+#include "optim/schedule.h"
 #include "optim/update_kernels.h"
 #include "runtime/base/arith.h"
 #include "runtime/base/status.h"
@@ -16,38 +18,23 @@ static sherd_status check_value(const char *key, double value, bool good, const 
 static bool is_float_from_zero(double value) { return value >= 0 && value <= 3.4e38; }
 static bool is_fraction(double value) { return value >= 0 && value < 1; }
 
-static sherd_status check_rates(const sherd_optimizer *optimizer) {
-    SHD_TRY(check_value("lr", optimizer->lr, is_float_from_zero(optimizer->lr), "0 or more, and finite in float32"));
-    SHD_TRY(check_value("warmup_steps", optimizer->warmup_steps, optimizer->warmup_steps >= 0, "0 or more"));
-    if (optimizer->schedule == SHERD_CONSTANT) return SHERD_OK;
-    SHD_TRY(check_value("min_lr", optimizer->min_lr, optimizer->min_lr >= 0, "0 or more"));
-    if (!(optimizer->min_lr <= optimizer->lr))
-        return shd_fail(
-            SHERD_CONFIG,
-            "optimizer.min_lr is %g; it must not be above optimizer.lr, which is %g: the schedule ends there",
-            optimizer->min_lr, optimizer->lr);
-    if (optimizer->total_steps < 1)
-        return shd_fail(SHERD_CONFIG, "optimizer.schedule ends at step %lld; it must end at step 1 or later",
-                        (long long)optimizer->total_steps);
+static sherd_status check_sgd(const sherd_optimizer *optimizer) {
+    SHD_TRY(check_value("momentum", optimizer->momentum, is_fraction(optimizer->momentum), "in [0, 1)"));
+    if (optimizer->nesterov && optimizer->momentum == 0)
+        return shd_fail(SHERD_CONFIG, "optimizer.nesterov is true, but optimizer.momentum is 0; give a momentum");
     return SHERD_OK;
 }
 
 sherd_status shd_optimizer_check(const sherd_optimizer *optimizer) {
-    if ((int)optimizer->kind < SHERD_ADAMW || optimizer->kind > SHERD_LION)
-        return shd_fail(SHERD_CONFIG, "optimizer.name has the unknown value %d; it must be adamw, sgd or lion",
+    if ((int)optimizer->kind < SHERD_ADAMW || optimizer->kind > SHERD_ADAM)
+        return shd_fail(SHERD_CONFIG, "optimizer.name has the unknown value %d; it must be adamw, sgd, lion or adam",
                         (int)optimizer->kind);
-    if ((int)optimizer->schedule < SHERD_CONSTANT || optimizer->schedule > SHERD_COSINE)
-        return shd_fail(SHERD_CONFIG,
-                        "optimizer.schedule has the unknown value %d; it must be constant, linear or cosine",
-                        (int)optimizer->schedule);
-    if ((int)optimizer->decay < SHERD_DECAY_MATRICES || optimizer->decay > SHERD_DECAY_NONE)
-        return shd_fail(SHERD_CONFIG, "optimizer.decay has the unknown value %d; it must be matrices, all or none",
-                        (int)optimizer->decay);
-    SHD_TRY(check_rates(optimizer));
+    SHD_TRY(check_value("lr", optimizer->lr, is_float_from_zero(optimizer->lr), "0 or more, and finite in float32"));
+    SHD_TRY(shd_schedule_check(optimizer));
     SHD_TRY(check_value("weight_decay", optimizer->weight_decay, is_float_from_zero(optimizer->weight_decay),
                         "0 or more, and finite in float32"));
-    if (optimizer->kind == SHERD_SGD)
-        return check_value("momentum", optimizer->momentum, is_fraction(optimizer->momentum), "in [0, 1)");
+    SHD_TRY(shd_tensor_rules_check(optimizer));
+    if (optimizer->kind == SHERD_SGD) return check_sgd(optimizer);
     SHD_TRY(check_value("betas[0]", optimizer->beta1, is_fraction(optimizer->beta1), "in [0, 1)"));
     SHD_TRY(check_value("betas[1]", optimizer->beta2, is_fraction(optimizer->beta2), "in [0, 1)"));
     if (optimizer->kind == SHERD_LION) return SHERD_OK;
@@ -57,7 +44,8 @@ sherd_status shd_optimizer_check(const sherd_optimizer *optimizer) {
 
 int32_t shd_optimizer_state_count(const sherd_optimizer *optimizer) {
     switch (optimizer->kind) {
-    case SHERD_ADAMW: return 2;
+    case SHERD_ADAMW:
+    case SHERD_ADAM: return 2;
     case SHERD_SGD: return optimizer->momentum > 0;
     case SHERD_LION: return 1;
     }
@@ -68,26 +56,6 @@ const char *shd_optimizer_state_name(const sherd_optimizer *optimizer, int32_t i
     assert(index >= 0 && index < shd_optimizer_state_count(optimizer));
     if (optimizer->kind == SHERD_SGD) return "momentum";
     return index == 0 ? "exp_avg" : "exp_avg_sq";
-}
-
-double shd_schedule_lr(const sherd_optimizer *optimizer, int64_t step) {
-    static const double pi = 3.14159265358979323846;
-    double lr = optimizer->lr, min_lr = optimizer->min_lr;
-    int64_t warmup = optimizer->warmup_steps, total = optimizer->total_steps;
-    if (step < warmup) return lr * (double)(step + 1) / (double)warmup;
-    /* From the last step on the schedule stays at its end. */
-    double done = step < total ? (double)(step - warmup) / (double)(total - warmup) : 1;
-    switch (optimizer->schedule) {
-    case SHERD_CONSTANT: return lr;
-    case SHERD_LINEAR: return lr + (min_lr - lr) * done;
-    case SHERD_COSINE: return min_lr + 0.5 * (lr - min_lr) * (1 + cos(pi * done));
-    }
-    return lr;
-}
-
-bool shd_optimizer_decays(const sherd_optimizer *optimizer, int32_t dim_count) {
-    if (optimizer->decay == SHERD_DECAY_NONE || optimizer->weight_decay <= 0) return false;
-    return optimizer->decay == SHERD_DECAY_ALL || dim_count >= 2;
 }
 
 double shd_clip_scale(double clip, double norm) { return clip > 0 && norm > clip ? clip / (norm + 1e-6) : 1; }
@@ -101,14 +69,16 @@ static shd_update_fn pick_update(const sherd_optimizer *optimizer) {
     const shd_optim_kernels *kernels = best_kernels();
     switch (optimizer->kind) {
     case SHERD_ADAMW: return kernels->adamw;
+    case SHERD_ADAM: return kernels->adam;
     case SHERD_LION: return kernels->lion;
     case SHERD_SGD: break;
     }
-    return optimizer->momentum > 0 ? kernels->sgd_momentum : kernels->sgd;
+    if (optimizer->momentum == 0) return kernels->sgd;
+    return optimizer->nesterov ? kernels->sgd_nesterov : kernels->sgd_momentum;
 }
 
 static shd_update_constants make_constants(const sherd_optimizer *optimizer, const shd_update *update) {
-    double lr = update->lr, weight_decay = update->decay ? optimizer->weight_decay : 0;
+    double lr = update->lr, weight_decay = update->weight_decay;
     double updates = (double)update->step + 1;
     return (shd_update_constants){
         .gradient_scale = update->gradient_scale,

@@ -8,9 +8,14 @@
  * gradient_scale:
  * AdamW  m = β₁m + (1−β₁)g, v = β₂v + (1−β₂)g², p = (1 − lr·wd)p − lr/(1−β₁ᵗ) · m / (√v/√(1−β₂ᵗ) + ε)
  *        (Loshchilov, Hutter: "Decoupled weight decay regularization", ICLR 2019; ε outside the root as in PyTorch)
+ * Adam   g = g + wd·p, then as AdamW without its decay
+ *        (Kingma, Ba: "Adam: a method for stochastic optimization", ICLR 2015)
  * Lion   u = sign(β₁m + (1−β₁)g), m = β₂m + (1−β₂)g, p = (1 − lr·wd)p − lr·u
  *        (Chen et al.: "Symbolic discovery of optimization algorithms", 2023)
- * SGD    g = g + wd·p, b = momentum·b + g, p = p − lr·b; b is 0 before the first step. Without momentum b is g. */
+ * SGD    g = g + wd·p, b = momentum·b + g, p = p − lr·b; b is 0 before the first step. Without momentum b is g.
+ *        Nesterov: p = p − lr·(g + momentum·b)
+ *        (Sutskever et al.: "On the importance of initialization and momentum in deep learning", 2013, in the form
+ *        of PyTorch, which applies the coming step's momentum at once) */
 #ifndef SHD_OPTIM_OPTIMIZER_H
 #define SHD_OPTIM_OPTIMIZER_H
 
@@ -18,24 +23,17 @@
 #include "runtime/device/pool.h"
 
 #include <sherd/options.h>
-#include <stdbool.h>
 #include <stdint.h>
 
-/* Checks the values that the chosen optimizer and schedule use.
+/* Checks the values that the chosen optimizer and schedule use, those of groups and patterns too.
  * Fails: CONFIG, naming the field as the job file does ("optimizer.betas[1] is 1.5; it must be in [0, 1)"). */
 sherd_status shd_optimizer_check(const sherd_optimizer *optimizer);
 
-/* State values per trainable element: AdamW 2 (first and second moment), Lion 1, SGD 1 with momentum, else 0. */
+/* State values per trainable element: AdamW and Adam 2 (first and second moment), Lion 1, SGD 1 with momentum, else
+ * 0. */
 int32_t shd_optimizer_state_count(const sherd_optimizer *optimizer);
 /* "exp_avg", "exp_avg_sq", "momentum": what checkpoints call state `index`. */
 const char *shd_optimizer_state_name(const sherd_optimizer *optimizer, int32_t index);
-
-/* The learning rate of step `step`, from 0; the formulas stand at sherd_schedule. From total_steps on it stays at the
- * schedule's end. */
-double shd_schedule_lr(const sherd_optimizer *optimizer, int64_t step);
-
-/* Whether weight decay touches a tensor of `dim_count` dimensions. */
-bool shd_optimizer_decays(const sherd_optimizer *optimizer, int32_t dim_count);
 
 /* min(1, clip/(norm + 1e-6)) when clip > 0 and norm > clip, else 1. */
 double shd_clip_scale(double clip, double norm);
@@ -45,10 +43,9 @@ typedef struct shd_update {
     const float *gradients; /* [count] */
     float *states[2];       /* [count] each, as many as the optimizer has, updated; zero before the first step */
     int64_t count;
-    int64_t step; /* completed updates before this one */
-    double lr;
-    float gradient_scale; /* from clipping; gradients are multiplied by it first */
-    bool decay;
+    int64_t step;            /* completed updates before this one */
+    double lr, weight_decay; /* of this span */
+    float gradient_scale;    /* from clipping; gradients are multiplied by it first */
 } shd_update;
 
 /* Updates one span; its arrays must not overlap. Elements whose parameter, gradient and state are zero stay zero:

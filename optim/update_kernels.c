@@ -9,17 +9,33 @@
 #define TEXT_(a)     #a
 #define TEXT(a)      TEXT_(a)
 
+/* Moves one element's moments along `gradient`; returns what its parameter loses. */
+static inline float adam_step(const shd_update_constants *c, float gradient, float *first_moment,
+                              float *second_moment) {
+    float first = c->beta1 * *first_moment + c->beta1_rest * gradient;
+    float second = c->beta2 * *second_moment + c->beta2_rest * (gradient * gradient);
+    *first_moment = first;
+    *second_moment = second;
+    return c->step_size * (first / (c->root_factor * sqrtf(second) + c->eps));
+}
+
 static void update_adamw(const shd_update_constants *constants, float *restrict parameters,
                          const float *restrict gradients, float *restrict first_moments, float *restrict second_moments,
                          int64_t count) {
     const shd_update_constants c = *constants;
     for (int64_t i = 0; i < count; i++) {
-        float gradient = c.gradient_scale * gradients[i];
-        float first = c.beta1 * first_moments[i] + c.beta1_rest * gradient;
-        float second = c.beta2 * second_moments[i] + c.beta2_rest * (gradient * gradient);
-        first_moments[i] = first;
-        second_moments[i] = second;
-        parameters[i] = c.keep * parameters[i] - c.step_size * (first / (c.root_factor * sqrtf(second) + c.eps));
+        float step = adam_step(&c, c.gradient_scale * gradients[i], &first_moments[i], &second_moments[i]);
+        parameters[i] = c.keep * parameters[i] - step;
+    }
+}
+
+static void update_adam(const shd_update_constants *constants, float *restrict parameters,
+                        const float *restrict gradients, float *restrict first_moments, float *restrict second_moments,
+                        int64_t count) {
+    const shd_update_constants c = *constants;
+    for (int64_t i = 0; i < count; i++) {
+        float gradient = c.gradient_scale * gradients[i] + c.weight_decay * parameters[i];
+        parameters[i] = parameters[i] - adam_step(&c, gradient, &first_moments[i], &second_moments[i]);
     }
 }
 
@@ -46,16 +62,31 @@ static void update_sgd(const shd_update_constants *constants, float *restrict pa
     }
 }
 
-/* The first step needs no case of its own: the buffer is zero then. */
+/* Moves one element's buffer and returns its gradient, decay included. The first step needs no case of its own: the
+ * buffer is zero then. */
+static inline float momentum_step(const shd_update_constants *c, float gradient, float parameter, float *buffer) {
+    gradient = c->gradient_scale * gradient + c->weight_decay * parameter;
+    *buffer = c->momentum * *buffer + gradient;
+    return gradient;
+}
+
 static void update_sgd_momentum(const shd_update_constants *constants, float *restrict parameters,
                                 const float *restrict gradients, float *restrict buffer, float *unused, int64_t count) {
     (void)unused;
     const shd_update_constants c = *constants;
     for (int64_t i = 0; i < count; i++) {
-        float gradient = c.gradient_scale * gradients[i] + c.weight_decay * parameters[i];
-        float velocity = c.momentum * buffer[i] + gradient;
-        buffer[i] = velocity;
-        parameters[i] = parameters[i] - c.lr * velocity;
+        momentum_step(&c, gradients[i], parameters[i], &buffer[i]);
+        parameters[i] = parameters[i] - c.lr * buffer[i];
+    }
+}
+
+static void update_sgd_nesterov(const shd_update_constants *constants, float *restrict parameters,
+                                const float *restrict gradients, float *restrict buffer, float *unused, int64_t count) {
+    (void)unused;
+    const shd_update_constants c = *constants;
+    for (int64_t i = 0; i < count; i++) {
+        float gradient = momentum_step(&c, gradients[i], parameters[i], &buffer[i]);
+        parameters[i] = parameters[i] - c.lr * (gradient + c.momentum * buffer[i]);
     }
 }
 
@@ -78,8 +109,10 @@ extern const shd_optim_kernels PASTE(shd_optim_kernels_, SHD_ISA);
 const shd_optim_kernels PASTE(shd_optim_kernels_, SHD_ISA) = {
     .name = TEXT(SHD_ISA),
     .adamw = update_adamw,
+    .adam = update_adam,
     .lion = update_lion,
     .sgd = update_sgd,
     .sgd_momentum = update_sgd_momentum,
+    .sgd_nesterov = update_sgd_nesterov,
     .square_sums = sum_squares,
 };

@@ -12,11 +12,11 @@ typedef struct shd_update_constants {
     float gradient_scale;
     float lr;
     float keep;                                 /* AdamW, Lion: 1 − lr·weight_decay, or 1 */
-    float weight_decay;                         /* SGD: added to the gradient, or 0 */
+    float weight_decay;                         /* Adam, SGD: added to the gradient, or 0 */
     float momentum;                             /* SGD */
     float beta1, beta1_rest, beta2, beta2_rest; /* β and 1 − β */
-    float step_size;                            /* AdamW: lr / (1 − β₁ᵗ) */
-    float root_factor;                          /* AdamW: 1 / √(1 − β₂ᵗ) */
+    float step_size;                            /* AdamW, Adam: lr / (1 − β₁ᵗ) */
+    float root_factor;                          /* AdamW, Adam: 1 / √(1 − β₂ᵗ) */
     float eps;
 } shd_update_constants;
 
@@ -26,7 +26,7 @@ typedef void (*shd_update_fn)(const shd_update_constants *constants, float *para
 
 typedef struct shd_optim_kernels {
     const char *name; /* of the instruction set */
-    shd_update_fn adamw, lion, sgd, sgd_momentum;
+    shd_update_fn adamw, adam, lion, sgd, sgd_momentum, sgd_nesterov;
     /* partials[b] = Σ of the squares of block b's 256 values: 16 lanes, folded in lane order. */
     void (*square_sums)(const float *values, int64_t block_count, double *partials);
 } shd_optim_kernels;

@@ -29,12 +29,11 @@ def job(case, folder, stage, micro, precision, extra):
         L += [f"  ignored_token: {d['ignored_token']}"]
     L += ["train:", f"  steps: {t['steps']}", f"  global_batch: {t['global_batch']}", f"  micro_batch: {micro}",
           f"  precision: {precision}", f"  clip: {float(t['clip'])}"]
-    L += ["optimizer:", f"  name: {t['optimizer']}", f"  lr: {t['lr']}", f"  min_lr: {t['min_lr']}", f"  schedule: {t['schedule']}",
-          f"  warmup_steps: {t['warmup_steps']}", f"  weight_decay: {t['weight_decay']}"]
-    if "betas" in t:
-        L += [f"  betas: {json.dumps(t['betas'])}"] + ([f"  eps: {t['eps']}"] if t.get("eps") else [])
-    if "momentum" in t:
-        L += [f"  momentum: {t['momentum']}"]
+    L += ["optimizer:", f"  name: {t['optimizer']}"]
+    for key in ("lr", "min_lr", "schedule", "warmup_steps", "warmup_tokens", "decay_steps", "betas", "eps", "momentum", "nesterov", "weight_decay",
+                "decay", "groups", "layer_lr_decay"):
+        if t.get(key) is not None:
+            L += [f"  {key}: {json.dumps(t[key])}"]
     L += ["shard:", f"  stage: {stage}"] + extra
     L += ["checkpoint:", "  dir: ckpt", f"  every: {t['steps']}", "log:", "  dir: log", "  every: 1"]
     return "\n".join(L) + "\n"

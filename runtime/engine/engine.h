@@ -9,6 +9,8 @@
 #define SHD_ENGINE_ENGINE_H
 
 #include "optim/optimizer.h"
+#include "optim/rules.h"
+#include "optim/schedule.h"
 #include "runtime/comm/comm.h"
 #include "runtime/device/pool.h"
 #include "runtime/schedule/program.h"
@@ -25,6 +27,7 @@ typedef struct shd_engine_config {
     shd_comm *comm;                                 /* its arenas are the plan's EXPORTED and HOST ones */
     shd_pool *pool;
     sherd_optimizer optimizer;
+    const shd_tensor_rule *rules; /* by tensor; what `optimizer` says of tensors is not asked for */
     double clip;
 } shd_engine_config;
 

@@ -13,6 +13,7 @@ void shd_engine_norm(shd_engine *engine, const shd_instruction *instruction) {
 static void update_tensor(shd_engine *engine, int32_t tensor) {
     const shd_plan *plan = engine->config.plan;
     const shd_tensor_place *place = &plan->places[tensor];
+    const shd_tensor_rule *rule = &engine->config.rules[tensor];
     const shd_group *group = &plan->groups[place->group_index];
     const shd_held held = shd_engine_held(engine, place->group_index, -1, -1);
     int64_t first, count;
@@ -23,9 +24,9 @@ static void update_tensor(shd_engine *engine, int32_t tensor) {
                          .gradients = gradients + at,
                          .count = count,
                          .step = engine->step,
-                         .lr = shd_schedule_lr(&engine->config.optimizer, engine->step),
-                         .gradient_scale = (float)engine->clip_scale,
-                         .decay = shd_optimizer_decays(&engine->config.optimizer, plan->tensors[tensor].dim_count)};
+                         .lr = shd_schedule_lr(&engine->config.optimizer, engine->step) * rule->lr_factor,
+                         .weight_decay = rule->weight_decay,
+                         .gradient_scale = (float)engine->clip_scale};
     for (int32_t s = 0; s < plan->policy.state_count; s++)
         update.states[s] = shd_engine_held(engine, place->group_index, s, -1).values + at;
     shd_optimizer_update(&engine->config.optimizer, engine->config.pool, &update);

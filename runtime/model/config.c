@@ -1,12 +1,11 @@
 /* What a model's configuration must satisfy, and which tensors its frozen patterns mean. Keys are named as in the
  * job file. */
+#include "runtime/base/pattern.h"
 #include "runtime/base/status.h"
 #include "runtime/model/units.h"
 
-#include <fnmatch.h>
 #include <inttypes.h>
 #include <math.h>
-#include <stdio.h>
 
 /* Bounds that keep every row length and index in the 31 bits that products and token ids have. */
 enum { MAX_LENGTH = 1 << 28, MAX_LAYERS = 1 << 16 };
@@ -81,31 +80,16 @@ sherd_status shd_config_check(const shd_model_config *c) {
     return check_total(c);
 }
 
-/* The first names, as a hint at what a pattern could have matched. */
-static void name_some_tensors(const shd_model *model, char *text, size_t bytes) {
-    enum { SHOWN = 6 };
-    int32_t count = model->description.tensor_count;
-    size_t used = 0;
-    text[0] = 0;
-    for (int32_t i = 0; i < count && i < SHOWN && used < bytes; i++)
-        used += (size_t)snprintf(text + used, bytes - used, "%s%s", i ? ", " : "", model->tensors[i].name);
-    if (count > SHOWN && used < bytes)
-        snprintf(text + used, bytes - used, ", … %s (%d in all)", model->tensors[count - 1].name, count);
-}
-
 sherd_status shd_model_freeze(shd_model *model, const char *const *patterns, int32_t pattern_count) {
     for (int32_t p = 0; p < pattern_count; p++) {
         bool matched = false;
         for (int32_t i = 0; i < model->description.tensor_count; i++) {
-            if (fnmatch(patterns[p], model->tensors[i].name, 0)) continue;
+            if (!shd_pattern_matches(patterns[p], model->tensors[i].name)) continue;
             model->tensors[i].frozen = true;
             matched = true;
         }
-        if (!matched) {
-            char names[512];
-            name_some_tensors(model, names, sizeof names);
-            return shd_fail(SHERD_CONFIG, "model.frozen: \"%s\" matches no tensor; there are %s", patterns[p], names);
-        }
+        if (!matched)
+            return shd_pattern_fail("model.frozen", patterns[p], model->tensors, model->description.tensor_count);
     }
     for (int32_t u = 0; u < model->description.unit_count; u++) {
         const sherd_unit *unit = &model->units[u];

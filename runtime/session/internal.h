@@ -22,10 +22,11 @@ typedef struct shd_ballot {
 } shd_ballot;
 
 struct sherd_session {
-    sherd_options options; /* rendezvous is not kept */
+    sherd_options options; /* without rendezvous, groups and patterns, which were borrowed */
     shd_phase phase;
     shd_pool *pool;
     shd_plan *plan;
+    shd_tensor_rule *rules; /* by tensor */
     shd_program *programs[SHD_PROGRAM_KINDS];
     shd_comm *comm;
     shd_engine *engine;

@@ -107,12 +107,25 @@ static sherd_status meet(sherd_session *session) {
     return shd_comm_create(&config, &session->comm);
 }
 
+/* What names say of tensors, turned into a table: the names were only borrowed. */
+static sherd_status make_rules(sherd_session *session, const sherd_model *model) {
+    sherd_optimizer *optimizer = &session->options.optimizer;
+    session->rules = shd_alloc((size_t)model->tensor_count, sizeof *session->rules);
+    if (!session->rules) return shd_fail(SHERD_MEMORY, "no memory for the rules of %d tensors", model->tensor_count);
+    SHD_TRY(shd_tensor_rules_resolve(optimizer, model, session->rules));
+    optimizer->decay_patterns = NULL;
+    optimizer->groups = NULL;
+    optimizer->decay_pattern_count = optimizer->group_count = 0;
+    return SHERD_OK;
+}
+
 static sherd_status start_engine(sherd_session *session) {
     shd_engine_config config = {
         .plan = session->plan,
         .comm = session->comm,
         .pool = session->pool,
         .optimizer = session->options.optimizer,
+        .rules = session->rules,
         .clip = session->options.clip,
     };
     for (int32_t kind = 0; kind < SHD_PROGRAM_KINDS; kind++) config.programs[kind] = session->programs[kind];
@@ -135,6 +148,7 @@ static sherd_status decline(const sherd_session *session, sherd_status status) {
 /* What a rank does alone. */
 static sherd_status prepare(sherd_session *session, const sherd_model *model) {
     SHD_TRY(plan_all(session, model));
+    SHD_TRY(make_rules(session, model));
     session->ballots = shd_alloc((size_t)session->options.world_size + 1, sizeof *session->ballots);
     if (!session->ballots) return shd_fail(SHERD_MEMORY, "no memory for the ranks to agree in");
     return shd_pool_create(session->options.threads, &session->pool);
@@ -178,6 +192,7 @@ void sherd_session_destroy(sherd_session *session) {
     shd_pool_destroy(session->pool);
     for (int32_t kind = 0; kind < SHD_PROGRAM_KINDS; kind++) shd_program_destroy(session->programs[kind]);
     shd_plan_destroy(session->plan);
+    shd_free(session->rules);
     shd_free(session->ballots);
     shd_free(session);
 }

@@ -1,6 +1,8 @@
 #include "runtime/session/setup.h"
 
 #include "optim/optimizer.h"
+#include "optim/rules.h"
+#include "runtime/base/memory.h"
 #include "runtime/base/status.h"
 #include "runtime/comm/comm.h"
 
@@ -38,6 +40,14 @@ sherd_status shd_options_check(const sherd_options *options) {
                         "run.timeout_s is %g and run.start_timeout_s %g; both must be positive numbers of seconds",
                         options->timeout_s, options->start_timeout_s);
     return shd_optimizer_check(&options->optimizer);
+}
+
+sherd_status shd_options_check_names(const sherd_optimizer *optimizer, const sherd_model *model) {
+    shd_tensor_rule *rules = shd_alloc((size_t)model->tensor_count, sizeof *rules);
+    if (!rules) return shd_fail(SHERD_MEMORY, "no memory for the rules of %d tensors", model->tensor_count);
+    sherd_status status = shd_tensor_rules_resolve(optimizer, model, rules);
+    shd_free(rules);
+    return status;
 }
 
 void shd_options_policy(const sherd_options *options, int32_t rank, shd_policy *out) {

@@ -15,6 +15,10 @@
 /* Checks every option but rank and rendezvous. Fails: CONFIG, naming the key as a job file does. */
 sherd_status shd_options_check(const sherd_options *options);
 
+/* Checks that every name pattern of `optimizer`, a checked one, matches a tensor of `model`, of which a plan can be made.
+ * Fails: CONFIG, naming key and pattern; MEMORY. */
+sherd_status shd_options_check_names(const sherd_optimizer *optimizer, const sherd_model *model);
+
 /* The policy that `options` ask for, on rank `rank`. AUTO is resolved here. */
 void shd_options_policy(const sherd_options *options, int32_t rank, shd_policy *out);
 

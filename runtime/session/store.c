@@ -57,6 +57,7 @@ static const char *optimizer_name(const sherd_options *options) {
     case SHERD_ADAMW: return "adamw";
     case SHERD_SGD: return "sgd";
     case SHERD_LION: return "lion";
+    case SHERD_ADAM: return "adam";
     }
     return "";
 }

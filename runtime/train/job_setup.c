@@ -17,6 +17,33 @@ int32_t shd_job_threads(const shd_job *job) {
     return (int32_t)shd_max(threads, 1);
 }
 
+static sherd_optimizer make_optimizer(const shd_job *job) {
+    const shd_job_selection *decay = &job->optimizer.decay;
+    return (sherd_optimizer){
+        .kind = job->optimizer.name,
+        .schedule = job->optimizer.schedule,
+        .decay = decay->texts.items ? SHERD_DECAY_PATTERNS : (sherd_decay)decay->word,
+        .warmup_steps = (int32_t)job->optimizer.warmup_steps,
+        .warmup_tokens = job->optimizer.warmup_tokens,
+        .step_tokens = shd_job_step_tokens(job),
+        .total_steps = job->train.steps,
+        .decay_steps = job->optimizer.decay_steps,
+        .lr = job->optimizer.lr,
+        .min_lr = job->optimizer.min_lr,
+        .beta1 = job->optimizer.betas.at[0],
+        .beta2 = job->optimizer.betas.at[1],
+        .eps = job->optimizer.eps,
+        .momentum = job->optimizer.momentum,
+        .nesterov = job->optimizer.nesterov,
+        .weight_decay = job->optimizer.weight_decay,
+        .layer_lr_decay = job->optimizer.layer_lr_decay,
+        .decay_patterns = decay->texts.items,
+        .decay_pattern_count = decay->texts.count,
+        .group_count = job->optimizer.groups.count,
+        .groups = job->optimizer.groups.items,
+    };
+}
+
 void shd_job_options(const shd_job *job, sherd_options *out) {
     *out = (sherd_options)SHERD_OPTIONS_INIT;
     out->world_size = (int32_t)job->run.ranks;
@@ -26,18 +53,7 @@ void shd_job_options(const shd_job *job, sherd_options *out) {
     out->recompute = job->train.recompute;
     out->micro_steps = (int32_t)(job->train.global_batch / (job->train.micro_batch * job->run.ranks));
     out->clip = job->train.clip;
-    out->optimizer = (sherd_optimizer){.kind = job->optimizer.name,
-                                       .schedule = job->optimizer.schedule,
-                                       .decay = job->optimizer.decay,
-                                       .warmup_steps = (int32_t)job->optimizer.warmup_steps,
-                                       .total_steps = job->train.steps,
-                                       .lr = job->optimizer.lr,
-                                       .min_lr = job->optimizer.min_lr,
-                                       .beta1 = job->optimizer.betas.at[0],
-                                       .beta2 = job->optimizer.betas.at[1],
-                                       .eps = job->optimizer.eps,
-                                       .momentum = job->optimizer.momentum,
-                                       .weight_decay = job->optimizer.weight_decay};
+    out->optimizer = make_optimizer(job);
     out->threads = shd_job_threads(job);
     out->timeout_s = job->run.timeout_s;
     out->start_timeout_s = job->run.start_timeout_s;
@@ -67,6 +83,19 @@ sherd_status shd_job_model(const shd_job *job, shd_model **out) {
     return status == SHERD_CONFIG ? shd_job_fail_within(job, status) : status;
 }
 
+/* Looks at the optimizer's patterns too, which only a model can be held against. */
+static sherd_status make_plan(const shd_job *job, const sherd_optimizer *optimizer, const sherd_model *model,
+                              const shd_policy *policy, shd_plan **out) {
+    shd_plan *plan;
+    SHD_TRY(shd_plan_create(model, policy, &plan));
+    sherd_status status = shd_options_check_names(optimizer, model);
+    if (status == SHERD_OK)
+        *out = plan;
+    else
+        shd_plan_destroy(plan);
+    return status == SHERD_CONFIG ? shd_job_fail_within(job, status) : status;
+}
+
 sherd_status shd_job_plan(const shd_job *job, int32_t stage, int32_t rank, shd_plan **out) {
     sherd_options options;
     shd_job_options(job, &options);
@@ -77,7 +106,7 @@ sherd_status shd_job_plan(const shd_job *job, int32_t stage, int32_t rank, shd_p
     shd_options_policy(&options, rank, &policy);
     shd_model *model;
     SHD_TRY(shd_job_model(job, &model));
-    status = shd_plan_create(shd_model_describe(model), &policy, out);
+    status = make_plan(job, &options.optimizer, shd_model_describe(model), &policy, out);
     shd_model_destroy(model);
     return status;
 }

@@ -104,8 +104,6 @@ static sherd_status report_row(job_run *run, shd_metrics_row *row) {
     return SHERD_OK;
 }
 
-static int64_t step_tokens(const job_run *run) { return run->job->train.global_batch * run->job->model.context; }
-
 /* The number of the sequence that the next step begins with. */
 static int64_t next_sequence(const job_run *run) {
     return run->from.sequence + (run->summary.step - run->from.step) * run->job->train.global_batch;
@@ -136,14 +134,14 @@ static sherd_status run_step(job_run *run) {
     sherd_step_result result;
     SHD_TRY(sherd_run_step(run->session, target_count, &callbacks, &result));
     run->summary.step++;
-    run->summary.tokens_seen += step_tokens(run);
+    run->summary.tokens_seen += shd_job_step_tokens(run->job);
     run->summary.loss = result.loss;
     run->summary.stopped = (result.flags & FLAG_STOP) && run->summary.step < run->job->train.steps;
     shd_metrics_row row = {.step = result.step,
                            .loss = result.loss,
                            .grad_norm = result.grad_norm,
                            .lr = result.lr,
-                           .tokens = step_tokens(run),
+                           .tokens = shd_job_step_tokens(run->job),
                            .tokens_seen = run->summary.tokens_seen,
                            .data_ms = data_ms,
                            .compute_ms = result.compute_ms,

@@ -4,6 +4,7 @@
 #define SHERD_OPTIONS_H
 
 #include <sherd/status.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -14,33 +15,62 @@ extern "C" {
 /* How gathered parameters reach a rank. AUTO: SHARED for stages 1 to 3 on one host, COPY otherwise. */
 typedef enum sherd_gather { SHERD_GATHER_AUTO, SHERD_GATHER_SHARED, SHERD_GATHER_COPY } sherd_gather;
 
-typedef enum sherd_optimizer_kind { SHERD_ADAMW, SHERD_SGD, SHERD_LION } sherd_optimizer_kind;
+typedef enum sherd_optimizer_kind { SHERD_ADAMW, SHERD_SGD, SHERD_LION, SHERD_ADAM } sherd_optimizer_kind;
 
-/* Learning rate over steps s = 0, 1, …, with W warm-up steps of N in all: s < W: lr·(s+1)/W; then constant: lr; linear:
- * lr + (min_lr − lr)·x; cosine: min_lr + ½(lr − min_lr)(1 + cos πx), x = (s−W)/(N−W). */
-typedef enum sherd_schedule { SHERD_CONSTANT, SHERD_LINEAR, SHERD_COSINE } sherd_schedule;
+/* Learning rate over steps s = 0, 1, …, of N in all, the first W of which warm up. s < W: lr·(s+1)/W; then
+ * CONSTANT: lr; LINEAR: lr + (min_lr − lr)·x; COSINE: min_lr + ½(lr − min_lr)(1 + cos πx), x = (s−W)/(N−W);
+ * WSD, warm-up, stable, decay: lr, and over the last D steps lr + (min_lr − lr)·(s−N+D)/D;
+ * INVERSE_SQRT, which has no end: lr·√(max(W, 1)/(s+1)), but never below min_lr. */
+typedef enum sherd_schedule {
+    SHERD_CONSTANT,
+    SHERD_LINEAR,
+    SHERD_COSINE,
+    SHERD_WSD,
+    SHERD_INVERSE_SQRT
+} sherd_schedule;
 
-/* Which tensors weight decay touches. MATRICES: those with two dimensions or more. */
-typedef enum sherd_decay { SHERD_DECAY_MATRICES, SHERD_DECAY_ALL, SHERD_DECAY_NONE } sherd_decay;
+/* Which tensors weight decay touches. MATRICES: those with two dimensions or more; PATTERNS: those that one of
+ * decay_patterns matches. */
+typedef enum sherd_decay { SHERD_DECAY_MATRICES, SHERD_DECAY_ALL, SHERD_DECAY_NONE, SHERD_DECAY_PATTERNS } sherd_decay;
+
+/* What some tensors have of their own. Start from SHERD_OPTIMIZER_GROUP_INIT. */
+typedef struct sherd_optimizer_group {
+    const char *match;   /* shell pattern over tensor names, in which * matches dots too; must be set */
+    double lr_factor;    /* multiplies the learning rate; default 1 */
+    double weight_decay; /* theirs, whatever `decay` says; default -1: as if there were no group */
+} sherd_optimizer_group;
 
 typedef struct sherd_optimizer {
     sherd_optimizer_kind kind; /* default ADAMW */
     sherd_schedule schedule;   /* default CONSTANT */
     sherd_decay decay;         /* default MATRICES */
     int32_t warmup_steps;      /* default 0 */
-    int64_t total_steps;       /* where linear and cosine schedules end; default 1 */
+    int64_t warmup_tokens;     /* instead of warmup_steps: as many steps as see so many tokens; default 0 */
+    int64_t step_tokens;       /* tokens of a step, to count warmup_tokens with; default 0 */
+    int64_t total_steps;       /* where linear, cosine and wsd schedules end; default 1 */
+    int64_t decay_steps;       /* WSD: the last steps; default 0: a tenth of total_steps, at least 1 */
     double lr;                 /* default 1e-3 */
     double min_lr;             /* default 0 */
-    double beta1, beta2;       /* AdamW and Lion; default 0.9, 0.95 */
-    double eps;                /* AdamW; default 1e-8 */
+    double beta1, beta2;       /* AdamW, Adam and Lion; default 0.9, 0.95 */
+    double eps;                /* AdamW and Adam; default 1e-8 */
     double momentum;           /* SGD; default 0 */
-    double weight_decay;       /* default 0 */
+    bool nesterov;             /* SGD with momentum; default false */
+    double weight_decay;       /* decoupled in AdamW and Lion, added to the gradient in Adam and SGD; default 0 */
+    double layer_lr_decay;     /* in (0, 1]: a tensor of unit u of U has its learning rate times this to the power
+                                  U − 1 − u; default 1 */
+    const char *const
+        *decay_patterns;         /* [decay_pattern_count], shell patterns; each must match a tensor; default NULL */
+    int32_t decay_pattern_count; /* default 0 */
+    int32_t group_count;         /* default 0 */
+    const sherd_optimizer_group *groups; /* [group_count]; the first that matches a tensor has it, and each must have
+                                            one; default NULL */
 } sherd_optimizer;
 
 /* What becomes of a unit's activations between its forward and its backward. NONE: they are kept. UNIT: all units but the
  * last share one piece of memory for them, and run forward once more right before their backward. */
 typedef enum sherd_recompute { SHERD_RECOMPUTE_NONE, SHERD_RECOMPUTE_UNIT } sherd_recompute;
 
+/* Owns: every pointer is borrowed during sherd_session_create. */
 typedef struct sherd_options {
     size_t size;        /* sizeof(sherd_options), set by SHERD_OPTIONS_INIT */
     int32_t rank;       /* 0 to world_size - 1; default 0 */
@@ -62,7 +92,9 @@ typedef struct sherd_options {
 } sherd_options;
 
 #define SHERD_OPTIMIZER_INIT                                                                                           \
-    { .kind = SHERD_ADAMW, .total_steps = 1, .lr = 1e-3, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8 }
+    { .kind = SHERD_ADAMW, .total_steps = 1, .lr = 1e-3, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .layer_lr_decay = 1 }
+#define SHERD_OPTIMIZER_GROUP_INIT                                                                                     \
+    { .lr_factor = 1, .weight_decay = -1 }
 #define SHERD_OPTIONS_INIT                                                                                             \
     {                                                                                                                  \
         .size = sizeof(sherd_options), .world_size = 1, .stage = 3, .prefetch = 1, .micro_steps = 1,                   \
