@@ -34,8 +34,8 @@ WORD_LIST(COMM)
 #define REALS(least, most) .real_low = (least), .real_high = (most)
 #define ABOVE(least)       .real_low = (least), .real_high = DBL_MAX, .low_open = true
 #define BELOW(least, most) .real_low = (least), .real_high = (most), .high_open = true
-#define WORDS(list)        .words = words_##list
 #define UP_TO(least, most) .real_low = (least), .real_high = (most), .low_open = true
+#define WORDS(list)        .words = words_##list
 #define PLACE(section_name, key_path, owner, field, key_name, key_kind)                                                \
     .section = section_name, .name = #key_name, .path = key_path, .kind = SHD_KIND_##key_kind,                         \
     .offset = offsetof(owner, field)

@@ -36,7 +36,8 @@ static void add_hint(const shd_job_key *key, const shd_yaml_node *node, char hin
     shd_scalar scalar = shd_scalar_read(node);
     bool number = key->kind == SHD_KIND_INT || key->kind == SHD_KIND_INT_OR_AUTO || key->kind == SHD_KIND_INT_OR_NULL;
     bool text = key->kind == SHD_KIND_NAME || key->kind == SHD_KIND_TEXT || key->kind == SHD_KIND_TEXTS ||
-                key->kind == SHD_KIND_PATH || key->kind == SHD_KIND_PATH_OR_NULL || key->kind == SHD_KIND_WORD_OR_PATH;
+                key->kind == SHD_KIND_WORD_OR_TEXTS || key->kind == SHD_KIND_PATH ||
+                key->kind == SHD_KIND_PATH_OR_NULL || key->kind == SHD_KIND_WORD_OR_PATH;
     bool meaning;
     if (number && scalar.kind == SHD_SCALAR_REAL && scalar.real == floor(scalar.real) && fabs(scalar.real) < 1e15)
         snprintf(hint, SHD_JOB_TEXT_BYTES, "; write %.0f", scalar.real);

@@ -109,7 +109,7 @@
     X(optimizer, warmup_steps, int64_t, INT, DEFAULT("0"), INTS(0, INT32_MAX), "optimizer steps", \
       "during which the learning rate rises to lr") \
     X(optimizer, warmup_tokens, int64_t, INT, DEFAULT("0"), INTS(0, 1000000000000000000), "tokens", \
-      "the same, instead of warmup_steps: as many steps as see so many") \
+      "instead of warmup_steps: the warm-up is as many steps as see so many tokens") \
     X(optimizer, decay_steps, int64_t, INT_OR_AUTO, DEFAULT("auto"), INTS(1, 99999999), "optimizer steps", \
       "the last ones, in which wsd falls to min_lr; auto: a tenth of train.steps; unused otherwise") \
     X(optimizer, betas, shd_job_pair, PAIR, DEFAULT("[0.9, 0.95]"), BELOW(0, 1), "", \

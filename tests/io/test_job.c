@@ -7,6 +7,7 @@
 #include <criterion/criterion.h>
 #include <jansson.h>
 #include <locale.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -143,6 +144,12 @@ Test(job, comes_back_the_same_from_its_resolved_form) {
     job = good(good_job, (const char *const[3]){"model.family=llama", "model.d_ff=130", "model.rope_theta=5e5"});
     check_round_trip(job);
     shd_job_destroy(job);
+    job =
+        good(good_job, (const char *const[3]){
+                           "optimizer.groups=[{match: \"*\\u00fc\\\"\", lr_factor: 0.1}, {match: b, weight_decay: 1}]",
+                           "optimizer.decay=[\"w?e.*\"]", "optimizer.warmup_tokens=15360"});
+    check_round_trip(job);
+    shd_job_destroy(job);
     cr_assert_eq(shd_job_from_json("note", "{\"name\": 3}", &job), SHERD_CONFIG);
     cr_assert_eq(strncmp(sherd_last_error(), "note:1:10: name: '3' is", 23), 0, "%s", sherd_last_error());
 }
@@ -225,6 +232,46 @@ Test(job, accepts_keys_that_a_choice_does_not_use) {
     shd_job_destroy(job);
 }
 
+Test(job, reads_groups_in_order_with_their_defaults) {
+    const char *text = "  groups:\n"
+                       "    - match: \"*.bias\"\n"
+                       "      weight_decay: 0\n"
+                       "    - {match: wte.weight, lr_factor: 0.25, weight_decay: null}\n"
+                       "    - {match: \"h.?.*\", weight_decay: 0.5, lr_factor: 0}\n";
+    char whole[2048];
+    snprintf(whole, sizeof whole, "%s%s", good_job, text);
+    shd_job *job = good(whole, NULL);
+    const shd_job_groups *groups = &job->optimizer.groups;
+    cr_assert_eq(groups->count, 3);
+    static const sherd_optimizer_group expected[] = {{"*.bias", 1, 0}, {"wte.weight", 0.25, -1}, {"h.?.*", 0, 0.5}};
+    for (int i = 0; i < 3; i++) {
+        cr_expect_str_eq(groups->items[i].match, expected[i].match);
+        cr_expect_eq(groups->items[i].lr_factor, expected[i].lr_factor);
+        cr_expect_eq(groups->items[i].weight_decay, expected[i].weight_decay);
+    }
+    shd_job_destroy(job);
+    job = good(whole, (const char *const[3]){"optimizer.groups=[]"});
+    cr_assert_eq(job->optimizer.groups.count, 0);
+    shd_job_destroy(job);
+}
+
+Test(job, takes_a_word_or_patterns_for_what_decays) {
+    shd_job *job = good(good_job, (const char *const[3]){"optimizer.decay=none"});
+    cr_assert(!job->optimizer.decay.texts.items && job->optimizer.decay.word == SHERD_DECAY_NONE);
+    shd_job_destroy(job);
+    job = good(good_job, (const char *const[3]){"optimizer.decay=all", "optimizer.decay=[none, \"*.bias\"]"});
+    cr_assert_eq(job->optimizer.decay.texts.count, 2);
+    cr_assert_str_eq(job->optimizer.decay.texts.items[0], "none"); /* in a list it is a pattern */
+    cr_assert_str_eq(job->optimizer.decay.texts.items[1], "*.bias");
+    shd_job_destroy(job);
+    job = good(good_job, (const char *const[3]){"optimizer.decay=[none]", "optimizer.decay=matrices"});
+    cr_assert(!job->optimizer.decay.texts.items && job->optimizer.decay.word == SHERD_DECAY_MATRICES);
+    shd_job_destroy(job);
+    job = good(good_job, (const char *const[3]){"optimizer.decay=[]"});
+    cr_assert(job->optimizer.decay.texts.items && job->optimizer.decay.texts.count == 0);
+    shd_job_destroy(job);
+}
+
 /* --- texts -------------------------------------------------------------------------------------------------------- */
 
 Test(job, resolves_to_json_with_every_key_that_its_model_has) {
@@ -259,9 +306,26 @@ Test(job, explains_every_key_with_its_value_and_where_that_comes_from) {
     cr_assert_not_null(strstr(text, "  seed: 5  (--set train.seed=5)\n"));
     cr_assert_not_null(strstr(text, "  clip: 1.0  (default)\n"));
     cr_assert_not_null(strstr(text, "  d_ff: none  (not in gpt2)\n"));
+    cr_assert_not_null(
+        strstr(text, "  decay: matrices  (default)\n      matrices, all, none or a list of texts; what "));
+    cr_assert_not_null(strstr(text, "  groups: []  (default)\n      a list of groups, each with the keys match, "));
+    cr_assert_not_null(strstr(text, "\n      lr_factor: a number from 0 on, default 1.0; "));
     shd_job_text_free(text);
     cr_assert_eq(shd_job_explain(NULL, &text), SHERD_OK);
     cr_assert_not_null(strstr(text, "  steps: required  (required)\n"));
+    shd_job_text_free(text);
+    shd_job_destroy(job);
+}
+
+Test(job, explains_groups_as_they_would_be_written) {
+    shd_job *job = good(good_job, (const char *const[3]){"optimizer.groups=[{match: \"*.bias\", weight_decay: 0}]",
+                                                         "optimizer.decay=[\"h.*\"]"});
+    char *text = NULL;
+    cr_assert_eq(shd_job_explain(job, &text), SHERD_OK);
+    cr_assert_not_null(strstr(text, "  decay: [\"h.*\"]  (--set optimizer.decay=[\"h.*\"])\n"), "%s", text);
+    cr_assert_not_null(
+        strstr(text, "  groups: [{\"match\": \"*.bias\", \"lr_factor\": 1.0, \"weight_decay\": 0.0}]  (--set "), "%s",
+        text);
     shd_job_text_free(text);
     shd_job_destroy(job);
 }
