@@ -80,9 +80,11 @@ static uint64_t fingerprint(const sherd_session *session) {
     const sherd_optimizer *optimizer = &session->options.optimizer;
     const double numbers[] = {optimizer->lr,  optimizer->min_lr,   optimizer->beta1,        optimizer->beta2,
                               optimizer->eps, optimizer->momentum, optimizer->weight_decay, session->options.clip};
-    uint64_t hash = SHD_HASH(shd_plan_hash(session->plan), optimizer->kind, optimizer->schedule, optimizer->decay,
-                             optimizer->warmup_steps, optimizer->total_steps);
+    uint64_t hash = SHD_HASH(shd_plan_hash(session->plan), optimizer->kind, optimizer->nesterov, optimizer->schedule,
+                             optimizer->decay, shd_schedule_warmup_steps(optimizer), optimizer->total_steps,
+                             optimizer->decay_steps);
     hash = shd_hash_bytes(hash, numbers, sizeof numbers);
+    hash = shd_hash_bytes(hash, session->rules, (size_t)session->plan->tensor_count * sizeof *session->rules);
     for (int32_t kind = 0; kind < SHD_PROGRAM_KINDS; kind++)
         if (session->programs[kind]) hash = SHD_HASH(hash, (int64_t)shd_program_hash(session->programs[kind]));
     return hash;

@@ -2,12 +2,14 @@
 
 #include "io/checkpoint.h"
 #include "io/json.h"
+#include "runtime/base/arith.h"
 #include "runtime/base/log.h"
 #include "runtime/base/memory.h"
 #include "runtime/base/status.h"
 #include "runtime/train/job_setup.h"
 
 #include <jansson.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -54,10 +56,13 @@ static const json_t *at_path(const json_t *job, const char *path) {
     return json_object_get(json_object_get(job, section), dot + 1);
 }
 
+/* A long value is cut. */
 static void value_text(const json_t *value, char *text, size_t bytes) {
+    static const char more[] = "…";
+    memset(text, 0, bytes);
     size_t used = value ? json_dumpb(value, text, bytes - 1, JSON_ENCODE_ANY | JSON_REAL_PRECISION(9)) : 0;
-    if (used == 0) used = (size_t)snprintf(text, bytes, "not set");
-    text[used < bytes ? used : bytes - 1] = 0;
+    if (used == 0) snprintf(text, bytes, "not set");
+    if (used >= bytes) memcpy(text + shd_min((int64_t)strlen(text), (int64_t)(bytes - sizeof more)), more, sizeof more);
 }
 
 /* True for what may not change: the model (not where its first weights came from), seed and order of data. */
@@ -74,7 +79,7 @@ static bool is_silent(const char *path) {
 }
 
 static sherd_status compare_key(const char *path, const json_t *then, const json_t *now, bool report) {
-    char then_text[160], now_text[160];
+    char then_text[240], now_text[240];
     bool equal = then && now ? json_equal(then, now) : then == now;
     if (equal || is_silent(path)) return SHERD_OK;
     value_text(then, then_text, sizeof then_text);
@@ -111,6 +116,25 @@ static sherd_status compare_keys(const json_t *then, const json_t *now, bool rep
     return status;
 }
 
+/* The linear scaling rule: Goyal et al., "Accurate, large minibatch SGD", 2017; with moments the square root: Malladi et
+ * al., "On the SDEs and scaling rules for adaptive gradient algorithms", 2022. A learning rate that was changed with the
+ * batch was thought about. */
+static void hint_at_batch(const json_t *then, const shd_job *job) {
+    double before = json_number_value(at_path(then, "train.global_batch"));
+    double lr = job->optimizer.lr, ratio = (double)job->train.global_batch / before;
+    if (!(before > 0) || ratio == 1 || json_number_value(at_path(then, "optimizer.lr")) != lr) return;
+    char root[64] = "";
+    if (job->optimizer.name != SHERD_SGD)
+        snprintf(root, sizeof root, ", with moments its square root %.4g", lr * sqrt(ratio));
+    shd_log(SHERD_LOG_INFO,
+            "resuming: a step sees %.4g times the sequences it saw; by the linear scaling rule optimizer.lr would be "
+            "%.4g%s; it is %.4g, as before",
+            ratio, lr * ratio, root, lr);
+    if (job->optimizer.warmup_tokens > 0)
+        shd_log(SHERD_LOG_INFO, "resuming: optimizer.warmup_tokens are the first %lld steps now",
+                (long long)shd_div_ceil(job->optimizer.warmup_tokens, shd_job_step_tokens(job)));
+}
+
 static sherd_status compare_jobs(const json_t *note, const shd_job *job, bool report) {
     const json_t *then = json_object_get(note, "job");
     char *text;
@@ -120,6 +144,7 @@ static sherd_status compare_jobs(const json_t *note, const shd_job *job, bool re
     json_t *now = json_loads(text, 0, NULL);
     shd_job_text_free(text);
     sherd_status status = now ? compare_keys(then, now, report) : shd_fail(SHERD_MEMORY, "no memory to compare jobs");
+    if (status == SHERD_OK && report) hint_at_batch(then, job);
     json_decref(now);
     return status;
 }

@@ -289,6 +289,11 @@ Test(brackets, numbers_that_are_no_bound_or_duration_are_refused_by_key) {
 /* The changes that rank 1 makes to its own options. */
 static void other_lr(sherd_options *options) { options->optimizer.lr *= 2; }
 static void other_decay(sherd_options *options) { options->optimizer.decay = SHERD_DECAY_ALL; }
+static void other_group(sherd_options *options) {
+    static const sherd_optimizer_group group = {"matrix", 2, -1};
+    options->optimizer.groups = &group;
+    options->optimizer.group_count = 1;
+}
 static void other_steps(sherd_options *options) { options->optimizer.total_steps = 9; }
 static void other_clip(sherd_options *options) { options->clip = 2; }
 static void other_stage(sherd_options *options) { options->stage = 1; }
@@ -305,7 +310,7 @@ static int refused_for_its_options(void *user, const sherd_options *options) {
 }
 
 Test(brackets, ranks_with_other_options_are_refused_on_every_rank, .timeout = 60) {
-    static void (*const changes[])(sherd_options *) = {other_lr,   other_decay, other_steps,
+    static void (*const changes[])(sherd_options *) = {other_lr,   other_decay, other_group,      other_steps,
                                                        other_clip, other_stage, other_micro_steps};
     for (size_t i = 0; i < sizeof changes / sizeof *changes; i++) {
         sherd_options options = toy_options(2, 3, SHERD_GATHER_AUTO);

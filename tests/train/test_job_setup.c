@@ -13,7 +13,9 @@ static const char base_text[] =
     "data: {train: tokens.bin}\n"
     "train: {steps: 70, global_batch: 24, micro_batch: 2, clip: 0.5}\n"
     "optimizer: {name: lion, lr: 0.25, min_lr: 0.125, schedule: linear, warmup_steps: 7, betas: [0.5, 0.75],\n"
-    "            eps: 0.0625, momentum: 0.375, weight_decay: 0.03125, decay: all}\n"
+    "            eps: 0.0625, momentum: 0.375, weight_decay: 0.03125, decay: all,\n"
+    "            nesterov: true, decay_steps: 9, layer_lr_decay: 0.75,\n"
+    "            groups: [{match: lm_head.weight, weight_decay: 0.625}, {match: \"*norm*\", lr_factor: 2.5}]}\n"
     "shard: {stage: 2, gather: copy, prefetch: 4}\n"
     "run: {ranks: 3, timeout_s: 11.5, start_timeout_s: 12.5}\n";
 
@@ -47,6 +49,21 @@ Test(job_setup, takes_every_option_from_the_job) {
     cr_assert(optimizer->lr == 0.25 && optimizer->min_lr == 0.125 && optimizer->eps == 0.0625);
     cr_assert(optimizer->beta1 == 0.5 && optimizer->beta2 == 0.75);
     cr_assert(optimizer->momentum == 0.375 && optimizer->weight_decay == 0.03125);
+    cr_assert(optimizer->nesterov && optimizer->decay_steps == 9 && optimizer->layer_lr_decay == 0.75);
+    cr_assert(optimizer->warmup_tokens == 0 && optimizer->step_tokens == 24 * 16);
+    cr_assert_eq(optimizer->group_count, 2);
+    cr_assert_str_eq(optimizer->groups[1].match, "*norm*");
+    cr_assert(optimizer->groups[1].lr_factor == 2.5 && optimizer->groups[1].weight_decay == -1);
+    cr_assert(optimizer->groups[0].lr_factor == 1 && optimizer->groups[0].weight_decay == 0.625);
+    shd_job_destroy(job);
+    job = job_with("optimizer.decay=[a, b]");
+    shd_job_options(job, &options);
+    cr_assert(optimizer->decay == SHERD_DECAY_PATTERNS && optimizer->decay_pattern_count == 2);
+    cr_assert_str_eq(optimizer->decay_patterns[1], "b");
+    shd_job_destroy(job);
+    job = job_with("optimizer.decay_steps=auto");
+    shd_job_options(job, &options);
+    cr_assert_eq(optimizer->decay_steps, 0);
     shd_job_destroy(job);
 }
 

@@ -5,6 +5,8 @@
 #include <criterion/criterion.h>
 #include <jansson.h>
 #include <math.h>
+#include <sherd/log.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -45,6 +47,28 @@ Test(train, gives_the_same_bits_on_any_number_of_ranks) {
         }
     }
     cr_assert_lt(first.steps[11].loss, first.steps[0].loss - 0.1, "nothing was learned");
+}
+
+/* What names say of parameters must not depend on which rank holds them. */
+Test(train, gives_the_same_bits_with_groups_at_every_stage) {
+    static const char *const ranks[] = {"run.ranks=1", "run.ranks=2", "run.ranks=4"};
+    static const char *const stages[] = {"shard.stage=0", "shard.stage=1", "shard.stage=2", "shard.stage=3"};
+    job_result first, other;
+    for (int i = 0; i < 12; i++) {
+        run_job(small_job,
+                SET(ranks[i / 4], stages[i % 4], "checkpoint.resume=never", "optimizer.name=adam",
+                    "optimizer.schedule=wsd", "optimizer.decay_steps=4", "optimizer.warmup_steps=0",
+                    "optimizer.warmup_tokens=250", "optimizer.layer_lr_decay=0.7", "optimizer.decay=[\"*.weight\"]",
+                    "optimizer.groups=[{match: \"*.bias\", lr_factor: 3}, {match: \"h.1.*\", weight_decay: 0.7}]"),
+                i ? &other : &first);
+        expect_ok(i ? &other : &first);
+        for (int s = 0; i && s < 12; s++) {
+            cr_assert_eq(first.steps[s].loss, other.steps[s].loss, "%s, %s, step %d", ranks[i / 4], stages[i % 4], s);
+            cr_assert_eq(first.steps[s].grad_norm, other.steps[s].grad_norm);
+        }
+    }
+    static const double lr[12] = {1 / 3., 2 / 3., 1, 1, 1, 1, 1, 1, 1, 0.75, 0.5, 0.25};
+    for (int s = 0; s < 12; s++) cr_assert_float_eq(first.steps[s].lr, 0.01 * lr[s], 1e-15, "step %d", s);
 }
 
 /* With lr 0 the weights stay, and the loss of a batch that is the whole file is its validation loss. */
@@ -193,6 +217,72 @@ Test(train, goes_on_at_the_next_sequence_when_the_batch_changes) {
     cr_assert_eq(result.summary.tokens_seen, (4 * 12 + 4 * 6) * 8);
 }
 
+static char logged[16384];
+static void keep_line(void *user, sherd_log_level level, const char *line) {
+    (void)user, (void)level;
+    snprintf(logged + strlen(logged), sizeof logged - strlen(logged), "%s\n", line);
+}
+
+Test(train, hints_at_the_learning_rate_when_the_batch_changes) {
+    job_result result;
+    sherd_log_set(keep_line, NULL, SHERD_LOG_INFO);
+    run_job(small_job, SET("train.steps=4"), &result);
+    expect_ok(&result);
+    static const char hint[] = "a step sees 0.5 times the sequences it saw; by the linear scaling rule optimizer.lr "
+                               "would be 0.005, with moments its square root 0.007071; it is 0.01, as before\n";
+    const struct {
+        const char *batch, *other;
+        bool hinted;
+    } cases[] = {{"train.global_batch=6", "train.steps=12", true},
+                 {"train.global_batch=12", "train.steps=12", false},
+                 {"train.global_batch=6", "optimizer.lr=5e-3", false}}; /* thought about */
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        logged[0] = 0;
+        run_job(small_job,
+                SET(cases[i].batch, cases[i].other, "checkpoint.resume=ckpt/step-00000004", "log.dir=other",
+                    "checkpoint.dir=other"),
+                &result);
+        expect_ok(&result);
+        cr_expect_eq(strstr(logged, hint) != NULL, cases[i].hinted, "%s, %s: %s", cases[i].batch, cases[i].other,
+                     logged);
+        cr_expect_eq(strstr(logged, "scaling rule") != NULL, cases[i].hinted);
+    }
+    logged[0] = 0;
+    run_job(small_job,
+            SET("train.global_batch=24", "optimizer.warmup_steps=0", "optimizer.warmup_tokens=500",
+                "checkpoint.resume=ckpt/step-00000004", "log.dir=other", "checkpoint.dir=other"),
+            &result);
+    expect_ok(&result);
+    cr_assert_not_null(strstr(logged, "resuming: optimizer.warmup_tokens are the first 3 steps now\n"), "%s", logged);
+    /* 2 warm-up steps of 192 tokens are over, in the third the rise ends. */
+    cr_assert_eq(result.steps[0].step, 5);
+}
+
+/* A change is told whole, or cut with a mark. */
+Test(train, tells_which_groups_have_changed) {
+    job_result result;
+    char groups[1024] = "optimizer.groups=[{match: wpe.weight, lr_factor: 0.5}";
+    run_job(small_job, SET("train.steps=4", "optimizer.groups=[{match: wpe.weight, lr_factor: 0.5}]"), &result);
+    expect_ok(&result);
+    for (int i = 0; i < 12; i++)
+        sprintf(groups + strlen(groups), ", {match: h.%d.%s}", i % 2,
+                (const char *const[]){"ln_1.*", "ln_2.*", "mlp.c_fc.*", "mlp.c_proj.*", "attn.c_attn.*",
+                                      "attn.c_proj.*"}[i / 2]);
+    strcat(groups, "]");
+    sherd_log_set(keep_line, NULL, SHERD_LOG_INFO);
+    run_job(small_job, SET("train.steps=6", groups), &result);
+    expect_ok(&result);
+    char *line = strstr(logged, "optimizer.groups was ");
+    cr_assert_not_null(line, "%s", logged);
+    *strchr(line, '\n') = 0;
+    static const char start[] =
+        "optimizer.groups was [{\"match\": \"wpe.weight\", \"lr_factor\": 0.5, \"weight_decay\": null}] and is "
+        "[{\"match\": \"wpe.weight\", \"lr_factor\": 0.5, \"weight_decay\": null}, {\"match\": \"h.0.ln_1.*\", ";
+    cr_assert_eq(strncmp(line, start, strlen(start)), 0, "%s", line);
+    cr_assert_not_null(strstr(line, "… now"), "%s", line);
+    for (const char *at = line; *at; at++) cr_assert((unsigned char)*at >= 0x20, "%s", line);
+}
+
 /* --- what goes wrong ---------------------------------------------------------------------------------------------- */
 
 Test(train, names_the_step_at_which_numbers_stop_being_finite) {
@@ -240,7 +330,26 @@ Test(train, is_refused_before_it_starts_when_its_files_are_wrong) {
         cr_expect_eq(check_job(small_job, SET(cases[i].setting)), SHERD_DATA, "%s", cases[i].setting);
         cr_expect_not_null(strstr(sherd_last_error(), cases[i].says), "%s: %s", cases[i].setting, sherd_last_error());
     }
-    cr_expect_eq(check_job(small_job, SET("model.frozen=[\"no.such.*\"]")), SHERD_CONFIG);
+    const struct {
+        const char *setting, *says;
+    } patterns[] = {
+        {"model.frozen=[\"no.such.*\"]", ": model.frozen: \"no.such.*\" matches no tensor; there are wte.weight, "},
+        {"optimizer.decay=[h.0.*]", NULL},
+        {"optimizer.decay=[h.0.*, h.2.*]", ": optimizer.decay: \"h.2.*\" matches no tensor; there are wte.weight, "},
+        {"optimizer.groups=[{match: h.0.*}, {match: h.9.*}]",
+         ": optimizer.groups[1].match: \"h.9.*\" matches no tensor; "},
+        {"optimizer.warmup_tokens=96",
+         ": optimizer.warmup_tokens is 96, and optimizer.warmup_steps is 3; give one of them"},
+    };
+    for (size_t i = 0; i < sizeof patterns / sizeof *patterns; i++) {
+        char says[256];
+        sherd_status expected = patterns[i].says ? SHERD_CONFIG : SHERD_OK;
+        cr_expect_eq(check_job(small_job, SET(patterns[i].setting)), expected, "%s", patterns[i].setting);
+        if (!patterns[i].says) continue;
+        snprintf(says, sizeof says, "--set %s%s", patterns[i].setting, patterns[i].says);
+        cr_expect_eq(strncmp(sherd_last_error(), says, strlen(says)), 0, "%s: %s", patterns[i].setting,
+                     sherd_last_error());
+    }
     cr_assert_eq(check_job(small_job, NULL), SHERD_OK);
     cr_assert_eq(shd_memory_held(SHD_MEMORY_OBJECTS), 0);
 }
