@@ -15,6 +15,7 @@ extern "C" {
 /* How gathered parameters reach a rank. AUTO: SHARED for stages 1 to 3 on one host, COPY otherwise. */
 typedef enum sherd_gather { SHERD_GATHER_AUTO, SHERD_GATHER_SHARED, SHERD_GATHER_COPY } sherd_gather;
 
+/* ADAMW and LION decay parameters apart from the gradient, SGD and ADAM (as PyTorch's) add the decay to the gradient. */
 typedef enum sherd_optimizer_kind { SHERD_ADAMW, SHERD_SGD, SHERD_LION, SHERD_ADAM } sherd_optimizer_kind;
 
 /* Learning rate over steps s = 0, 1, …, of N in all, the first W of which warm up. s < W: lr·(s+1)/W; then
@@ -55,15 +56,15 @@ typedef struct sherd_optimizer {
     double eps;                /* AdamW and Adam; default 1e-8 */
     double momentum;           /* SGD; default 0 */
     bool nesterov;             /* SGD with momentum; default false */
-    double weight_decay;       /* decoupled in AdamW and Lion, added to the gradient in Adam and SGD; default 0 */
-    double layer_lr_decay;     /* in (0, 1]: a tensor of unit u of U has its learning rate times this to the power
-                                  U − 1 − u; default 1 */
-    const char *const
-        *decay_patterns;         /* [decay_pattern_count], shell patterns; each must match a tensor; default NULL */
+    double weight_decay;       /* default 0 */
+    /* In (0, 1]: tensors of unit u of U have their learning rate times this to the power U − 1 − u; default 1. */
+    double layer_lr_decay;
+    /* [decay_pattern_count], shell patterns, each of which must match a tensor; default NULL. */
+    const char *const *decay_patterns;
     int32_t decay_pattern_count; /* default 0 */
     int32_t group_count;         /* default 0 */
-    const sherd_optimizer_group *groups; /* [group_count]; the first that matches a tensor has it, and each must have
-                                            one; default NULL */
+    /* [group_count]; a tensor belongs to the first that matches, and each must have one; default NULL. */
+    const sherd_optimizer_group *groups;
 } sherd_optimizer;
 
 /* What becomes of a unit's activations between its forward and its backward. NONE: they are kept. UNIT: all units but the
