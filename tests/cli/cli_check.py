@@ -133,11 +133,13 @@ class Train(unittest.TestCase):
         self.assertIn("ranks 3 = 6", done.stderr)
 
     def test_what_only_model_and_session_can_refuse_has_its_place_and_starts_no_rank(self):
-        for setting, said in (("model.frozen=[nix]", 'model.frozen: "nix" matches no tensor'), ("model.d_model=49", "the nearest that fit are 48 and 51")):
+        for setting, said in (("model.frozen=[nix]", 'model.frozen: "nix" matches no tensor'), ("model.d_model=49", "the nearest that fit are 48 and 51"),
+                              ("optimizer.decay=[nix]", 'optimizer.decay: "nix" matches no tensor'),
+                              ("optimizer.groups=[{match: nix}]", 'optimizer.groups[0].match: "nix" matches no tensor')):
             for command in (("train", self.job, "-n", "2"), ("train", self.job, "--dry-run"), ("plan", self.job)):
                 done = sherd(*command, "--set", setting)
                 self.assertEqual(done.returncode, 2, done.stderr)
-                self.assertTrue(done.stderr.startswith(f"sherd: --set {setting}: model."), done.stderr)
+                self.assertTrue(done.stderr.startswith(f"sherd: --set {setting}: {setting.split('=')[0]}"), done.stderr)
                 self.assertIn(said, done.stderr)
                 self.assertEqual(done.stderr.count("\n"), 1)
 

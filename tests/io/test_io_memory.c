@@ -29,9 +29,12 @@ static int64_t fail_each(attempt make, void *user) {
 
 static sherd_status load(void *user) {
     (void)user;
-    const shd_job_setting settings[2] = {{.text = "model.frozen=[\"a\", \"b\"]"}, {.text = "data.validation=val.bin"}};
+    const shd_job_setting settings[] = {{.text = "model.frozen=[\"a\", \"b\"]"},
+                                        {.text = "data.validation=val.bin"},
+                                        {.text = "optimizer.decay=[a, b]"},
+                                        {.text = "optimizer.groups=[{match: a, lr_factor: 2}, {match: b}]"}};
     shd_job *job = NULL;
-    sherd_status status = shd_job_load("job.yaml", settings, 2, &job);
+    sherd_status status = shd_job_load("job.yaml", settings, 4, &job);
     shd_job_destroy(job);
     return status;
 }
