@@ -1,5 +1,6 @@
 /* What every tensor has of its own: resolved once, from decay, groups and layer_lr_decay, so that an update need not
- * ask for names. The same on every rank and at every stage. */
+ * ask for names. The same on every rank and at every stage. Layer-wise learning rates as in Clark et al.: "ELECTRA",
+ * ICLR 2020, a unit being a layer. */
 #ifndef SHD_OPTIM_RULES_H
 #define SHD_OPTIM_RULES_H
 

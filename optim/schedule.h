@@ -1,5 +1,7 @@
-/* The learning rate as a function of the step alone, so that a resumed run has the one it would have had. The formulas
- * stand at sherd_schedule. */
+/* The learning rate as a function of the step alone, so that a resumed run has the one it would have had; a warm-up in
+ * tokens is turned into steps for that. The formulas stand at sherd_schedule. Sources: cosine, Loshchilov, Hutter:
+ * "SGDR", ICLR 2017; wsd, Hu et al.: "MiniCPM", 2024, with a linear decay; inverse_sqrt, Vaswani et al.: "Attention is
+ * all you need", 2017. */
 #ifndef SHD_OPTIM_SCHEDULE_H
 #define SHD_OPTIM_SCHEDULE_H
 

@@ -116,16 +116,17 @@ static sherd_status compare_keys(const json_t *then, const json_t *now, bool rep
     return status;
 }
 
-/* The linear scaling rule: Goyal et al., "Accurate, large minibatch SGD", 2017; with moments the square root: Malladi et
- * al., "On the SDEs and scaling rules for adaptive gradient algorithms", 2022. A learning rate that was changed with the
- * batch was thought about. */
+/* The linear scaling rule: Goyal et al., "Accurate, large minibatch SGD", 2017. The square-root rule: Malladi et al.,
+ * "On the SDEs and scaling rules for adaptive gradient algorithms", 2022. A learning rate that was changed with the batch
+ * was thought about. */
 static void hint_at_batch(const json_t *then, const shd_job *job) {
     double before = json_number_value(at_path(then, "train.global_batch"));
     double lr = job->optimizer.lr, ratio = (double)job->train.global_batch / before;
     if (!(before > 0) || ratio == 1 || json_number_value(at_path(then, "optimizer.lr")) != lr) return;
     char root[64] = "";
     if (job->optimizer.name != SHERD_SGD)
-        snprintf(root, sizeof root, ", with moments its square root %.4g", lr * sqrt(ratio));
+        snprintf(root, sizeof root, " (by the square-root rule, usual with %s, %.4g)",
+                 shd_job_word("optimizer.name", (int32_t)job->optimizer.name), lr * sqrt(ratio));
     shd_log(SHERD_LOG_INFO,
             "resuming: a step sees %.4g times the sequences it saw; by the linear scaling rule optimizer.lr would be "
             "%.4g%s; it is %.4g, as before",

@@ -228,8 +228,9 @@ Test(train, hints_at_the_learning_rate_when_the_batch_changes) {
     sherd_log_set(keep_line, NULL, SHERD_LOG_INFO);
     run_job(small_job, SET("train.steps=4"), &result);
     expect_ok(&result);
-    static const char hint[] = "a step sees 0.5 times the sequences it saw; by the linear scaling rule optimizer.lr "
-                               "would be 0.005, with moments its square root 0.007071; it is 0.01, as before\n";
+    static const char hint[] =
+        "a step sees 0.5 times the sequences it saw; by the linear scaling rule optimizer.lr "
+        "would be 0.005 (by the square-root rule, usual with adamw, 0.007071); it is 0.01, as before\n";
     const struct {
         const char *batch, *other;
         bool hinted;
