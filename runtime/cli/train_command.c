@@ -1,5 +1,6 @@
 /* `sherd train`: checks the job, then trains: here with one rank, as ranks of its own program with several, or as a
  * rank of a job that someone else has started. */
+#include "runtime/cli/cause.h"
 #include "runtime/cli/commands.h"
 #include "runtime/cli/job_arguments.h"
 #include "runtime/cli/train_rank.h"
@@ -10,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { OPTION_EXPLAIN = 300, OPTION_DRY_RUN, OPTION_AS_RANK };
 
@@ -19,7 +21,7 @@ static const shd_option options[] = {
      "Show every key of the job file: what it means, may be, is, and why; start nothing.\nWithout JOB.yaml: the "
      "defaults."},
     {OPTION_DRY_RUN, "dry-run", NULL, "Check the job, its data, weights and memory; start nothing."},
-    {OPTION_AS_RANK, "as-rank", "DIGEST", NULL},
+    {OPTION_AS_RANK, "as-rank", "DIGEST:CAUSES", NULL},
     {0},
 };
 
@@ -27,8 +29,9 @@ static const shd_option options[] = {
 typedef struct train_request {
     shd_job_arguments job;
     bool explain, dry_run;
-    const char *digest; /* not NULL: this is a rank of our own launcher, whose job has this digest */
-    bool joins;         /* this is a rank of someone else's job */
+    const char *launched; /* not NULL: this is a rank of our own launcher: the digest of its job, and where it wants to
+                           * be told causes */
+    bool joins;           /* this is a rank of someone else's job */
     char world_source[40], world_text[40];
 } train_request;
 
@@ -75,7 +78,7 @@ static int explain(const train_request *request, const shd_command *command) {
 
 /* Ranks of this program with the same arguments. */
 static int launch(const shd_job *job, int argc, char **argv) {
-    char digest[17], flag[32];
+    char digest[17], flag[48];
     sherd_status status = digest_job(job, digest);
     if (status != SHERD_OK) return fail(status);
     char **rank_argv = malloc(((size_t)argc + 4) * sizeof *rank_argv);
@@ -83,7 +86,8 @@ static int launch(const shd_job *job, int argc, char **argv) {
         shd_say_error("no memory for the arguments of the ranks");
         return SHD_EXIT_FAILED;
     }
-    snprintf(flag, sizeof flag, "--as-rank=%s", digest);
+    int causes = shd_causes_create();
+    snprintf(flag, sizeof flag, "--as-rank=%s:%d", digest, causes);
     rank_argv[0] = (char[]){"sherd"};
     rank_argv[1] = (char[]){"train"};
     rank_argv[2] = flag;
@@ -98,7 +102,11 @@ static int launch(const shd_job *job, int argc, char **argv) {
     shd_launch_report report;
     status = shd_launch_run(&launch, &report);
     free(rank_argv);
+    shd_cause cause;
+    bool told = shd_causes_first(causes, &cause);
+    if (causes >= 0) close(causes);
     if (status != SHERD_OK) return fail(status);
+    if (told) shd_report_take_cause(&report, &cause);
     shd_report_say(&launch, &report);
     if (report.stopped) shd_say_error("nothing was saved after the last checkpoint in %s", job->checkpoint.dir);
     return shd_report_train_exit_code(&report);
@@ -109,14 +117,16 @@ static int run_rank(const train_request *request, const shd_job *job) {
     sherd_options place = SHERD_OPTIONS_INIT;
     char digest[17];
     sherd_status status = SHERD_OK;
-    if (request->digest || request->joins) status = sherd_options_from_env(&place);
+    if (request->launched || request->joins) status = sherd_options_from_env(&place);
     if (status == SHERD_OK) status = digest_job(job, digest);
     if (status != SHERD_OK) return fail(status);
-    if (request->digest && strcmp(request->digest, digest)) {
+    if (request->launched && strncmp(request->launched, digest, strlen(digest))) {
         if (place.rank == 0) shd_say_error("%s: the job has changed while its ranks were starting", job->path);
         return SHD_EXIT_USAGE;
     }
-    const shd_train_rank rank = {.job = job, .place = &place, .launched = request->digest};
+    const char *causes = request->launched ? strchr(request->launched, ':') : NULL;
+    const shd_train_rank rank = {
+        .job = job, .place = &place, .launched = request->launched, .causes = causes ? atoi(causes + 1) : -1};
     return shd_train_rank_run(&rank);
 }
 
@@ -125,7 +135,7 @@ static int train(const train_request *request, const shd_command *command, int a
     int code = shd_job_arguments_load(&request->job, command, &job);
     if (code) return code;
     /* Ranks are started by someone who has looked, or look for themselves when they open things. */
-    bool is_rank = request->digest || request->joins;
+    bool is_rank = request->launched || request->joins;
     if (!is_rank || request->dry_run) {
         sherd_status status = shd_train_check(job);
         if (status != SHERD_OK) code = fail(status);
@@ -142,7 +152,7 @@ static int train(const train_request *request, const shd_command *command, int a
 
 /* The number of ranks is the environment's in a job that someone else started. */
 static bool take_world(train_request *request, const shd_command *command) {
-    request->joins = !request->job.ranks && !request->digest && is_rank_of_a_job();
+    request->joins = !request->job.ranks && !request->launched && is_rank_of_a_job();
     if (!request->joins) return true;
     int64_t world;
     if (!shd_parse_integer(getenv("WORLD_SIZE"), 1, SHD_LAUNCH_MAX_RANKS, &world)) {
@@ -171,7 +181,7 @@ static int run(const shd_command *command, int argc, char **argv) {
         case SHD_ARGUMENT_STOP: return arguments.exit_code;
         case OPTION_EXPLAIN: request.explain = true; break;
         case OPTION_DRY_RUN: request.dry_run = true; break;
-        case OPTION_AS_RANK: request.digest = arguments.value; break;
+        case OPTION_AS_RANK: request.launched = arguments.value; break;
         default:
             if (!shd_job_arguments_take(&request.job, command, id, arguments.value)) return SHD_EXIT_USAGE;
         }

@@ -1,5 +1,6 @@
 #include "runtime/cli/train_rank.h"
 
+#include "runtime/cli/cause.h"
 #include "runtime/cli/options.h"
 #include "runtime/cli/progress.h"
 #include "runtime/cli/verdict.h"
@@ -38,7 +39,7 @@ static void take_log_line(void *user, sherd_log_level level, const char *line) {
 
 /* What signals have asked for; the loop looks before every step. Until there is a loop, while ranks meet and load, a
  * stop is an end at once: there is nothing to lose, and a rank that waits for others would not hear of it. */
-static volatile sig_atomic_t stop_signal, save_asked, looping;
+static volatile sig_atomic_t stop_signal, save_asked, looping, failing;
 
 static void started(void *user, int64_t step) {
     rank_view *view = user;
@@ -62,6 +63,8 @@ static void stepped(void *user, const shd_train_step *row) {
 static void take_signal(int signal) {
     if (signal == SIGUSR1)
         save_asked = 1;
+    else if (failing)
+        return; /* about to end, and to say why */
     else if (stop_signal || !looping)
         _exit(SHD_EXIT_SIGNAL + signal);
     else
@@ -90,9 +93,13 @@ static void finished(void *user, const shd_train_summary *summary) {
     view->summary = *summary;
 }
 
-static void say_failure(const shd_train_rank *rank, sherd_status status) {
-    /* The launcher names the rank that was lost; its peers would only repeat it. */
-    if (status == SHERD_PEER && rank->launched) return;
+/* The launcher shows one cause for all its ranks. */
+static void say_failure(void *user, sherd_status status) {
+    rank_view *view = user;
+    const shd_train_rank *rank = view->rank;
+    failing = 1;
+    if (view->shows) shd_progress_finish(&view->progress, false);
+    if (rank->launched && shd_causes_add(rank->causes, rank->place->rank, status, sherd_last_error())) return;
     if (rank->place->world_size > 1)
         shd_say_error("rank %d: %s", rank->place->rank, sherd_last_error());
     else
@@ -122,18 +129,20 @@ int shd_train_rank_run(const shd_train_rank *rank) {
     shd_progress_init(&view.progress, stdout, job->train.steps, job->log.every);
     sherd_log_set(take_log_line, &view, SHERD_LOG_INFO);
     watch_signals();
-    const shd_train_hooks hooks = {
-        .started = started, .stepped = stepped, .stopping = stopping, .finished = finished, .user = &view};
+    const shd_train_hooks hooks = {.started = started,
+                                   .stepped = stepped,
+                                   .stopping = stopping,
+                                   .finished = finished,
+                                   .failed = say_failure,
+                                   .user = &view};
     sherd_status status = shd_train_run(job, rank->place, &hooks);
     bool done = status == SHERD_OK && !view.summary.stopped;
-    if (view.shows) shd_progress_finish(&view.progress, done);
+    if (view.shows && status == SHERD_OK) shd_progress_finish(&view.progress, done);
     sherd_log_set(NULL, NULL, SHERD_LOG_ERROR);
     int code = shd_status_exit_code(status);
-    if (status != SHERD_OK)
-        say_failure(rank, status);
-    else if (!done)
+    if (status == SHERD_OK && !done)
         code = say_stopped(&view);
-    else if (view.shows)
+    else if (done && view.shows)
         printf("metrics      %s/metrics.jsonl\ncheckpoints  %s\n", job->log.dir, job->checkpoint.dir);
     shd_progress_fini(&view.progress);
     return code;

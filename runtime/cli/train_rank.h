@@ -9,7 +9,8 @@
 typedef struct shd_train_rank {
     const shd_job *job;
     const sherd_options *place;
-    bool launched; /* by our own launcher, which tells the user how the job ended */
+    bool launched; /* by our own launcher, which tells the user how the job ended, and why */
+    int causes;    /* where it wants to be told why (cause.h), or -1 */
 } shd_train_rank;
 
 /* Trains; rank 0 shows progress. Returns the exit code, errors said. */

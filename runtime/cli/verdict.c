@@ -11,6 +11,25 @@ static void name_signal(int signal, char *text, size_t bytes) {
     snprintf(text, bytes, name ? "signal %d (SIG%s)" : "signal %d", signal, name);
 }
 
+static void say_cause(const shd_cause *cause) {
+    int rank = -1;
+    if (sscanf(cause->text, "rank %d ", &rank) == 1 && rank == cause->rank)
+        shd_say_error("%s", cause->text);
+    else
+        shd_say_error("rank %d: %s", cause->rank, cause->text);
+}
+
+void shd_report_take_cause(shd_launch_report *report, const shd_cause *cause) {
+    bool lost = shd_cause_blames_peer(cause);
+    if (report->failed_rank < 0 || (lost && !report->blames_peer)) return;
+    say_cause(cause);
+    if (report->signal) return;
+    report->failed_rank = cause->rank;
+    report->failed_pid = cause->pid;
+    report->exit_code = shd_status_exit_code(cause->status);
+    report->blames_peer = lost;
+}
+
 void shd_report_say(const shd_launch *launch, const shd_launch_report *report) {
     char cause[96], others[96] = "";
     if (report->failed_rank < 0) {
@@ -30,8 +49,9 @@ void shd_report_say(const shd_launch *launch, const shd_launch_report *report) {
         snprintf(others, sizeof others, "; the others were ended, %d of them by KILL", report->killed);
     else if (report->terminated)
         snprintf(others, sizeof others, "; the others were ended");
-    shd_say_error("rank %d of %d (pid %d) %s %s%s", report->failed_rank, launch->rank_count, (int)report->failed_pid,
-                  how, cause, others);
+    char pid[24] = "";
+    if (report->failed_pid) snprintf(pid, sizeof pid, " (pid %d)", (int)report->failed_pid);
+    shd_say_error("rank %d of %d%s %s %s%s", report->failed_rank, launch->rank_count, pid, how, cause, others);
 }
 
 int shd_report_exit_code(const shd_launch_report *report) {

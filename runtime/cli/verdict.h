@@ -2,10 +2,14 @@
 #ifndef SHD_CLI_VERDICT_H
 #define SHD_CLI_VERDICT_H
 
+#include "runtime/cli/cause.h"
 #include "runtime/launch/launch.h"
 
 #include <sherd/status.h>
 
+/* Says the cause that the ranks told and makes its rank the one that failed; silent when the job went well, and where the
+ * report knows better: when a signal ended a rank, its peers' losing it is no cause. */
+void shd_report_take_cause(shd_launch_report *report, const shd_cause *cause);
 /* Names on standard error the rank that failed, and what was done to the others; silent when the job went well. */
 void shd_report_say(const shd_launch *launch, const shd_launch_report *report);
 /* As `sherd run` passes it on: of the first rank that failed, 128+N for signals. */

@@ -287,6 +287,8 @@ static sherd_status host_meet(const shd_comm_config *config, shd_meeting *meetin
     if (status == SHERD_OK) {
         if (cause) refuse(self, SHERD_PEER, "rank 0 failed at the start: %s", self->own.cause);
         gather_guests(self);
+        /* While the guests still hold their memory: whoever lets go last pays for giving it back. */
+        if (self->refusal.status != SHERD_OK) shd_meeting_fini(meeting);
         answer_guests(self);
         close(self->listener);
         for (int32_t i = 0; i < self->stranger_count; i++) close(self->strangers[i].socket);

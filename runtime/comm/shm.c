@@ -46,12 +46,19 @@ static void unmap(void *pointer, int64_t bytes) {
     if (pointer) munmap(pointer, (size_t)bytes);
 }
 
-static void release(shm *comm) {
+static void release_arenas(shm *comm) {
     for (int32_t r = 0; r < comm->world_size; r++) {
         unmap(comm->exported[r], comm->exported_bytes);
-        if (comm->life_lines[r].fd >= 0) close(comm->life_lines[r].fd);
+        comm->exported[r] = NULL;
     }
     unmap(comm->host, comm->host_bytes);
+    comm->host = NULL;
+}
+
+static void release(shm *comm) {
+    release_arenas(comm);
+    for (int32_t r = 0; r < comm->world_size; r++)
+        if (comm->life_lines[r].fd >= 0) close(comm->life_lines[r].fd);
     unmap(comm->control_block, comm->control_bytes);
     if (comm->own_line >= 0) close(comm->own_line);
     shd_free(comm);
@@ -98,6 +105,25 @@ static sherd_status take(shm *comm, const shd_comm_config *config, shd_meeting *
     return SHERD_OK;
 }
 
+/* This rank has failed before it met the others. What it holds goes back first, which can take long: peers that know
+ * of the failure end, and whoever watches the ranks then ends this one too. */
+static sherd_status decline_with(const shd_comm_config *config, shd_meeting *meeting, sherd_status status) {
+    char cause[SHD_COMM_CAUSE_BYTES];
+    snprintf(cause, sizeof cause, "%s", sherd_last_error());
+    shd_meeting_fini(meeting);
+    shd_rendezvous_decline(config, meeting, cause);
+    return shd_fail(status, "%s", cause);
+}
+
+/* The same, of a rank that has met them. */
+static void tell_peers(shm *comm) {
+    if (!comm->control_block) return;
+    shd_comm_failure failure = {.status = SHERD_PEER};
+    snprintf(failure.text, sizeof failure.text, "rank %d failed at the start: %s", comm->rank, sherd_last_error());
+    release_arenas(comm);
+    shd_control_fail(&comm->control, &failure);
+}
+
 static sherd_status shm_open_comm(const shd_comm_config *config, void **state) {
     shm *comm = shd_alloc(1, sizeof *comm);
     shd_meeting *meeting = shd_alloc(1, sizeof *meeting);
@@ -116,24 +142,12 @@ static sherd_status shm_open_comm(const shd_comm_config *config, void **state) {
     for (int32_t r = 0; r < SHD_COMM_MAX_RANKS; r++) comm->life_lines[r].fd = -1;
     shd_meeting_init(meeting);
     sherd_status status = bring(comm, meeting);
-    if (status == SHERD_OK) {
-        status = shd_rendezvous_meet(config, meeting);
-    } else {
-        char cause[SHD_COMM_CAUSE_BYTES];
-        snprintf(cause, sizeof cause, "%s", sherd_last_error());
-        shd_rendezvous_decline(config, meeting, cause);
-        shd_fail(status, "%s", cause);
-    }
+    status = status == SHERD_OK ? shd_rendezvous_meet(config, meeting) : decline_with(config, meeting, status);
     if (status == SHERD_OK) status = take(comm, config, meeting);
     shd_meeting_fini(meeting);
     shd_free(meeting);
     if (status != SHERD_OK) {
-        if (comm->control_block) {
-            shd_comm_failure failure = {.status = SHERD_PEER};
-            snprintf(failure.text, sizeof failure.text, "rank %d failed at the start: %s", comm->rank,
-                     sherd_last_error());
-            shd_control_fail(&comm->control, &failure);
-        }
+        tell_peers(comm);
         release(comm); /* without a goodbye: peers that met this rank see it die */
         return status;
     }

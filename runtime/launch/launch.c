@@ -13,8 +13,9 @@
 #include <sys/wait.h>
 #include <time.h>
 
-/* How long to look for the rank that failed of itself, when one says that another rank failed. */
-enum { BLAME_MS = 250 };
+/* How long to look for the rank that failed of itself, when one says that another rank failed: a rank that gives back
+ * gigabytes takes a while to end. */
+enum { BLAME_MS = 1000 };
 
 static const int passed_on[] = {SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};
 enum { PASSED_ON_COUNT = sizeof passed_on / sizeof *passed_on };

@@ -244,7 +244,10 @@ static void log_time(const job_run *run) {
             100 * (total->data_ms + total->save_wait_ms + total->other_ms) / all_ms);
 }
 
-static sherd_status train(job_run *run) {
+static sherd_status train(job_run *run, const sherd_options *place) {
+    if (place->world_size != run->options.world_size)
+        return shd_fail(SHERD_CONFIG, "run.ranks is %d, but %d ranks were started", run->options.world_size,
+                        place->world_size);
     SHD_TRY(open_data(run));
     SHD_TRY(shd_resume_find(run->job, shd_feed_tokens(run->training), is_first_rank(run), &run->from));
     run->summary.first_step = run->summary.step = run->from.step;
@@ -279,11 +282,9 @@ sherd_status shd_train_run(const shd_job *job, const sherd_options *place, const
     shd_job_options(job, &run.options);
     run.options.rank = place->rank;
     run.options.rendezvous = place->rendezvous;
-    if (place->world_size != run.options.world_size)
-        return shd_fail(SHERD_CONFIG, "run.ranks is %d, but %d ranks were started", run.options.world_size,
-                        place->world_size);
-    sherd_status status = train(&run);
+    sherd_status status = train(&run, place);
     if (status == SHERD_OK && run.hooks->finished) run.hooks->finished(run.hooks->user, &run.summary);
+    if (status != SHERD_OK && run.hooks->failed) run.hooks->failed(run.hooks->user, status);
     fini(&run);
     return status;
 }

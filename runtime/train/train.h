@@ -39,6 +39,8 @@ typedef struct shd_train_hooks {
     bool (*stopping)(void *user); /* asked before every step; true on any rank: all ranks end together after this step,
                                    * and nothing more is saved */
     void (*finished)(void *user, const shd_train_summary *summary); /* at the end of a run that has not failed */
+    /* Of one that has, before anything is given back, which can take long: sherd_last_error() is why. */
+    void (*failed)(void *user, sherd_status status);
     void *user;
 } shd_train_hooks;
 

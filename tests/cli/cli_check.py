@@ -267,6 +267,13 @@ class Train(unittest.TestCase):
             time.sleep(0.01)
         return job
 
+    def test_a_job_too_large_for_the_machine_says_so_once_and_exits_1(self):
+        large = ("model.d_model=32768", "model.n_layer=96", "model.n_head=64", "model.vocab_size=257")
+        for stage in ("0", "3"):
+            done = sherd("train", self.job, "-n", "4", "--set", f"shard.stage={stage}", *(word for setting in large for word in ("--set", setting)))
+            self.assertEqual(done.returncode, 1, done.stderr)
+            self.assertRegex(done.stderr, r"^sherd: rank (\d): .*\d bytes.*\nsherd: rank \1 of 4 \(pid \d+\) failed with exit code 1(; the others were ended)?\n$")
+
     def test_a_killed_rank_ends_the_job_named_with_exit_4(self):
         for victim in (0, 1) * 10:
             job = self.start_long_job()
@@ -282,7 +289,7 @@ class Train(unittest.TestCase):
         os.kill(self.ranks_of(job.pid)[1], signal.SIGSTOP)
         self.assertEqual(job.wait(timeout=10), 4)
         said = job.stderr.read()
-        self.assertRegex(said, r"rank 0 waited 2 s in .* for rank 1")
+        self.assertRegex(said, r"(?m)^sherd: rank 0 waited 2 s in .* for rank 1")
         self.assertRegex(said, r"rank 0 of 2 \(pid \d+\) gave up: another rank was lost or hung; the others were ended, 1 of them by KILL")
 
     def test_a_killed_launcher_leaves_no_rank(self):

@@ -6,6 +6,7 @@
 #include <criterion/redirect.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { STEPS = 300, QUIET };
 
@@ -164,6 +165,57 @@ Test(verdict, who_only_missed_another_rank_is_not_called_the_one_that_failed) {
     fflush(stderr);
     cr_assert_stderr_eq_str(
         "sherd: rank 0 of 2 (pid 12) gave up: another rank was lost or hung; the others were ended\n");
+}
+
+static void add_as(int file, int32_t rank, sherd_status status, const char *text) {
+    cr_assert(shd_causes_add(file, rank, status, text));
+}
+
+Test(cause, a_rank_s_own_failure_is_shown_before_what_others_say_of_it) {
+    shd_cause cause;
+    int file = shd_causes_create();
+    cr_assert_not(shd_causes_first(file, &cause));
+    add_as(file, 2, SHERD_PEER, "rank 0 failed at the start: no room");
+    cr_assert(shd_causes_first(file, &cause));
+    cr_assert_eq(cause.rank, 2);
+    cr_assert(shd_cause_blames_peer(&cause));
+    add_as(file, 1, SHERD_MEMORY, "rank 0: no room");
+    cr_assert(shd_causes_first(file, &cause));
+    cr_assert_eq(cause.rank, 0);
+    cr_assert_eq(cause.pid, 0);
+    cr_assert_str_eq(cause.text, "no room");
+    add_as(file, 0, SHERD_MEMORY, "no room");
+    add_as(file, 3, SHERD_MEMORY, "no room either");
+    cr_assert(shd_causes_first(file, &cause));
+    cr_assert_eq(cause.rank, 0);
+    cr_assert_eq(cause.pid, getpid());
+    cr_assert_eq(cause.status, SHERD_MEMORY);
+    close(file);
+    cr_assert_not(shd_causes_add(0, 0, SHERD_IO, "not into a file of somebody else"));
+    cr_assert_not(shd_causes_add(-1, 0, SHERD_IO, "nor nowhere"));
+}
+
+Test(verdict, the_cause_s_rank_is_the_one_that_failed_but_for_a_signal) {
+    const shd_launch launch = {.rank_count = 2};
+    const shd_cause own = {.rank = 0, .pid = 11, .status = SHERD_MEMORY, .text = "no room"};
+    const shd_cause late = {.rank = 1, .pid = 12, .status = SHERD_TIMEOUT, .text = "rank 1 waited 2 s"};
+    shd_launch_report report = {.failed_rank = 1, .failed_pid = 12, .exit_code = 4, .blames_peer = true};
+    cr_redirect_stderr();
+    shd_report_take_cause(&report, &own);
+    shd_report_say(&launch, &report);
+    cr_assert_eq(shd_report_train_exit_code(&report), 1);
+    report = (shd_launch_report){.failed_rank = 0, .failed_pid = 11, .exit_code = 4, .blames_peer = true};
+    shd_report_take_cause(&report, &late);
+    shd_report_say(&launch, &report);
+    report = (shd_launch_report){.failed_rank = 0, .failed_pid = 11, .signal = 9};
+    shd_report_take_cause(&report, &late);
+    report = (shd_launch_report){.failed_rank = -1, .stopped = true, .stop_signal = 15};
+    shd_report_take_cause(&report, &own);
+    fflush(stderr);
+    cr_assert_stderr_eq_str("sherd: rank 0: no room\n"
+                            "sherd: rank 0 of 2 (pid 11) failed with exit code 1\n"
+                            "sherd: rank 1 waited 2 s\n"
+                            "sherd: rank 1 of 2 (pid 12) gave up: another rank was lost or hung\n");
 }
 
 Test(verdict, a_lost_rank_is_4_for_train_and_its_signal_for_run) {

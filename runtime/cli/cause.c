@@ -1,0 +1,55 @@
+#include "runtime/cli/cause.h"
+
+#include "runtime/cli/options.h"
+#include "runtime/cli/verdict.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+/* How much a cause says. */
+typedef enum cause_weight { WEIGHT_NONE, WEIGHT_BLAMES_PEER, WEIGHT_PASSED_ON, WEIGHT_OWN } cause_weight;
+
+int shd_causes_create(void) {
+    int file = memfd_create("sherd-causes", 0);
+    /* Appending, records of several ranks do not overwrite each other. */
+    if (file >= 0) fcntl(file, F_SETFL, O_APPEND);
+    return file;
+}
+
+bool shd_causes_add(int file, int32_t rank, sherd_status status, const char *text) {
+    shd_cause cause = {.rank = rank, .pid = getpid(), .status = status};
+    snprintf(cause.text, sizeof cause.text, "%s", text);
+    return file >= 0 && fcntl(file, F_GET_SEALS) >= 0 && write(file, &cause, sizeof cause) == (ssize_t)sizeof cause;
+}
+
+bool shd_cause_blames_peer(const shd_cause *cause) { return shd_status_exit_code(cause->status) == SHD_EXIT_RANK_LOST; }
+
+/* "rank 1: …" from rank 0 is what the ranks agreed on: the text is rank 1's. */
+static bool is_passed_on(const shd_cause *cause, int *from, int *skip) {
+    return sscanf(cause->text, "rank %d: %n", from, skip) == 1 && *skip > 0 && *from != cause->rank;
+}
+
+bool shd_causes_first(int file, shd_cause *out) {
+    cause_weight best = WEIGHT_NONE;
+    shd_cause cause;
+    for (off_t at = 0; pread(file, &cause, sizeof cause, at) == (ssize_t)sizeof cause; at += (off_t)sizeof cause) {
+        int from = -1, skip = 0;
+        cause_weight weight = WEIGHT_OWN;
+        cause.text[sizeof cause.text - 1] = 0;
+        if (shd_cause_blames_peer(&cause)) {
+            weight = WEIGHT_BLAMES_PEER;
+        } else if (is_passed_on(&cause, &from, &skip)) {
+            weight = WEIGHT_PASSED_ON;
+            cause.rank = from;
+            cause.pid = 0;
+            memmove(cause.text, cause.text + skip, strlen(cause.text + skip) + 1);
+        }
+        if (weight <= best) continue;
+        best = weight;
+        *out = cause;
+    }
+    return best != WEIGHT_NONE;
+}
