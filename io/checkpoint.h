@@ -39,7 +39,7 @@ typedef struct shd_checkpoint_manifest {
     int64_t step; /* completed optimizer steps */
     int32_t world_size;
     int32_t stage;
-    uint64_t plan_hash;    /* shd_plan_hash: the layout of the slices */
+    uint64_t layout_hash;  /* shd_plan_layout_hash: which slices each rank stores */
     const char *optimizer; /* "adamw", "lion", "sgd" */
     int32_t state_count;
     const char *state_names[SHD_CHECKPOINT_STATES_MAX];

@@ -67,7 +67,7 @@ static sherd_status describe(const shd_checkpoint_manifest *manifest, const shd_
                  (int64_t)json_array_size(list) == manifest->world_size;
     json_t *object = json_pack("{s:i, s:I, s:i, s:i, s:o, s:{s:s, s:o}, s:o, s:o, s:o}", "version", VERSION, "step",
                                (json_int_t)manifest->step, "world_size", manifest->world_size, "stage", manifest->stage,
-                               "plan", shd_json_from_hash(manifest->plan_hash), "optimizer", "name",
+                               "layout", shd_json_from_hash(manifest->layout_hash), "optimizer", "name",
                                manifest->optimizer, "states", states, "tensors", tensors, "files", list, "note", note);
     if (!object || !whole) {
         json_decref(object);
@@ -205,7 +205,7 @@ static sherd_status parse_manifest(shd_keep *keep, const json_t *object, shd_che
     SHD_TRY(shd_json_int(object, "step", 0, INT64_MAX, &manifest->step));
     SHD_TRY(shd_json_int(object, "world_size", 1, WORLD_SIZE_MAX, &world_size));
     SHD_TRY(shd_json_int(object, "stage", 0, 3, &stage));
-    SHD_TRY(shd_json_hash(object, "plan", &manifest->plan_hash));
+    SHD_TRY(shd_json_hash(object, "layout", &manifest->layout_hash));
     manifest->world_size = (int32_t)world_size;
     manifest->stage = (int32_t)stage;
     SHD_TRY(parse_optimizer(keep, object, manifest));

@@ -100,15 +100,7 @@ bool shd_plan_intersect(const shd_plan *plan, int32_t tensor, int64_t first, int
     return true;
 }
 
-static uint64_t hash_description(const shd_plan *plan, uint64_t hash) {
-    for (int32_t u = 0; u < plan->unit_count; u++) {
-        const shd_unit_plan *unit = &plan->units[u];
-        hash = shd_hash_text(hash, plan->unit_names[u]);
-        hash = SHD_HASH(hash, unit->trainable_group, unit->frozen_group, unit->first_tensor, unit->tensor_count,
-                        unit->share_count, unit->output_buffer, unit->activation_buffer, unit->recomputed,
-                        unit->output_bytes, unit->activation_bytes, unit->gathered_bytes, unit->gradient_bytes);
-        for (int32_t i = 0; i < unit->share_count; i++) hash = SHD_HASH(hash, unit->shares[i]);
-    }
+static uint64_t hash_tensors(const shd_plan *plan, uint64_t hash) {
     for (int32_t t = 0; t < plan->tensor_count; t++) {
         const sherd_tensor *tensor = &plan->tensors[t];
         const shd_tensor_place *place = &plan->places[t];
@@ -118,6 +110,18 @@ static uint64_t hash_description(const shd_plan *plan, uint64_t hash) {
         hash = shd_hash_bytes(hash, tensor->shape, sizeof tensor->shape);
     }
     return hash;
+}
+
+static uint64_t hash_description(const shd_plan *plan, uint64_t hash) {
+    for (int32_t u = 0; u < plan->unit_count; u++) {
+        const shd_unit_plan *unit = &plan->units[u];
+        hash = shd_hash_text(hash, plan->unit_names[u]);
+        hash = SHD_HASH(hash, unit->trainable_group, unit->frozen_group, unit->first_tensor, unit->tensor_count,
+                        unit->share_count, unit->output_buffer, unit->activation_buffer, unit->recomputed,
+                        unit->output_bytes, unit->activation_bytes, unit->gathered_bytes, unit->gradient_bytes);
+        for (int32_t i = 0; i < unit->share_count; i++) hash = SHD_HASH(hash, unit->shares[i]);
+    }
+    return hash_tensors(plan, hash);
 }
 
 static uint64_t hash_residencies(uint64_t hash, const shd_residency *residencies, int32_t count) {
@@ -148,4 +152,13 @@ uint64_t shd_plan_hash(const shd_plan *plan) {
     }
     hash = hash_residencies(hash, plan->gathers, plan->gather_count);
     return hash_residencies(hash, plan->gradients, plan->gradient_count);
+}
+
+uint64_t shd_plan_layout_hash(const shd_plan *plan) {
+    uint64_t hash = SHD_HASH(0, plan->policy.world_size, plan->policy.state_count, plan->group_count);
+    for (int32_t g = 0; g < plan->group_count; g++) {
+        const shd_group *group = &plan->groups[g];
+        hash = SHD_HASH(hash, group->unit_index, group->trainable, group->used_count, group->shard_count);
+    }
+    return hash_tensors(plan, hash);
 }

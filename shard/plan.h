@@ -203,4 +203,8 @@ bool shd_plan_intersect(const shd_plan *plan, int32_t tensor, int64_t first, int
 /* A 64-bit hash (XXH3) of everything in the plan but the rank: description, policy, layout, buffers, residencies. */
 uint64_t shd_plan_hash(const shd_plan *plan);
 
+/* The same of what is stored: which elements of which tensor lie in which rank's shard, and how many states they have.
+ * Plans with equal layout hashes can load each other's shards; how ranks gather, prefetch and compute is not in it. */
+uint64_t shd_plan_layout_hash(const shd_plan *plan);
+
 #endif

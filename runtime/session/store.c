@@ -66,7 +66,7 @@ static void describe_session(const sherd_session *session, const char *note, shd
     *out = (shd_checkpoint_manifest){.step = session->step_count,
                                      .world_size = session->options.world_size,
                                      .stage = session->options.stage,
-                                     .plan_hash = shd_plan_hash(session->plan),
+                                     .layout_hash = shd_plan_layout_hash(session->plan),
                                      .optimizer = optimizer_name(&session->options),
                                      .state_count = session->plan->policy.state_count,
                                      .tensor_count = session->plan->tensor_count,
@@ -139,13 +139,19 @@ sherd_status shd_checkpoint_fits(const shd_checkpoint *checkpoint, const sherd_o
                         optimizer);
     if (saved->world_size != options->world_size || saved->stage != options->stage)
         return shd_fail(SHERD_DATA,
-                        "%s: saved by %d ranks at stage %d, but this job has %d ranks at stage %d; "
-                        "resume on the same layout",
-                        path, saved->world_size, saved->stage, options->world_size, options->stage);
-    if (saved->plan_hash != shd_plan_hash(plan))
+                        "%s: saved by %d rank%s at stage %d, but this job has %d at stage %d; go on with "
+                        "run.ranks %d and shard.stage %d (-n %d --set shard.stage=%d)",
+                        path, saved->world_size, saved->world_size == 1 ? "" : "s", saved->stage, options->world_size,
+                        options->stage, saved->world_size, saved->stage, saved->world_size, saved->stage);
+    if (saved->state_count != plan->policy.state_count)
         return shd_fail(SHERD_DATA,
-                        "%s: saved under another plan: the model, shard.gather, shard.prefetch or whether there is an "
-                        "optimizer.momentum differ from this job's",
+                        "%s: saved with %d values of optimizer state for each parameter, but this job has %d; set "
+                        "optimizer.momentum as it was",
+                        path, saved->state_count, plan->policy.state_count);
+    if (saved->layout_hash != shd_plan_layout_hash(plan))
+        return shd_fail(SHERD_DATA,
+                        "%s: saved by another model: the names, shapes, order or frozen ones of its tensors differ "
+                        "from this job's",
                         path);
     return SHERD_OK;
 }

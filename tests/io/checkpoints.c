@@ -42,7 +42,7 @@ shd_checkpoint_manifest job_manifest(const small_job *job) {
     return (shd_checkpoint_manifest){.step = job->step,
                                      .world_size = job->world_size,
                                      .stage = job->copies ? 0 : 3,
-                                     .plan_hash = 0xFEDCBA9876543210u,
+                                     .layout_hash = 0xFEDCBA9876543210u,
                                      .optimizer = "adamw",
                                      .state_count = JOB_STATES,
                                      .state_names = {states[1], states[2]},

@@ -143,10 +143,11 @@ Test(store, another_layout_is_refused_on_every_rank_with_both_named, .timeout = 
     cr_assert_eq(run_ranks(2, &options, train_and_save, &whole), 0);
 
     sherd_options other = toy_options(3, 3, SHERD_GATHER_AUTO);
-    const char *ranks[] = {dir, "saved by 2 ranks at stage 3, but this job has 3 ranks at stage 3"};
+    const char *ranks[] = {dir, "saved by 2 ranks at stage 3, but this job has 3 at stage 3; go on with run.ranks 2 "
+                                "and shard.stage 3 (-n 2 --set shard.stage=3)"};
     cr_assert_eq(run_ranks(3, &other, load_fails, ranks), 0);
     other = toy_options(2, 1, SHERD_GATHER_AUTO);
-    const char *stages[] = {dir, "saved by 2 ranks at stage 3, but this job has 2 ranks at stage 1"};
+    const char *stages[] = {dir, "saved by 2 ranks at stage 3, but this job has 2 at stage 1"};
     cr_assert_eq(run_ranks(2, &other, load_fails, stages), 0);
     other = options;
     other.optimizer.kind = SHERD_LION;

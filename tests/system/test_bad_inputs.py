@@ -182,7 +182,7 @@ CASES = [
     Case("numbers that are not finite", 1, ["step 1: loss is nan and gradient norm is nan"], before=False,
          settings=["optimizer.lr=1e38", "optimizer.weight_decay=0", "train.clip=0"]),
     Case("resume with another seed", 3, ["step-00000002", "train.seed was 1 and is 5 now"], settings=["train.seed=5"], prepare=train_two_steps),
-    Case("resume on another layout", 3, ["step-00000002: saved by 2 ranks at stage 3, but this job has 4 ranks at stage 3"], ranks=4, prepare=train_two_steps),
+    Case("resume on another layout", 3, ["step-00000002: saved by 2 ranks at stage 3, but this job has 4 at stage 3; go on with run.ranks 2 and shard.stage 3 (-n 2 --set shard.stage=3)"], ranks=4, prepare=train_two_steps),
     Case("resume from nowhere", 3, ["checkpoint.resume: there is no complete checkpoint at"], settings=["checkpoint.resume=nowhere"]),
     Case("a flipped bit in a checkpoint", 3, ["rank-00001.bin is damaged: the checksum"], prepare=damage_checkpoint, before=False),
     Case("a checkpoint cut short", 3, ["rank-00001.bin is damaged: it has 100 bytes"], prepare=cut_checkpoint),
