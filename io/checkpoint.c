@@ -7,6 +7,7 @@
 #include "io/checkpoint_manifest.h"
 #include "io/checkpoint_pieces.h"
 #include "io/folder.h"
+#include "runtime/base/arith.h"
 #include "runtime/base/log.h"
 #include "runtime/base/memory.h"
 #include "runtime/base/status.h"
@@ -167,27 +168,70 @@ static bool is_partial(const char *path) {
     return length > end && memcmp(name + length - end, ".partial", end) == 0;
 }
 
-/* The largest step of a complete checkpoint in `parent`; -1 when there is none. */
-static sherd_status find_newest(const char *parent, int64_t *newest) {
-    *newest = -1;
-    DIR *listing = opendir(parent);
-    if (!listing && (errno == ENOENT || errno == ENOTDIR)) return SHERD_OK;
-    if (!listing) return shd_fail(SHERD_IO, "cannot list the folder %s: %s", parent, strerror(errno));
-    for (struct dirent *entry; (entry = readdir(listing)) != NULL;) {
-        int64_t step;
-        char path[SHD_PATH_BYTES];
-        if (!parse_step(entry->d_name, strlen(entry->d_name), &step) || step <= *newest) continue;
-        if (shd_path_make(path, "%s/%s", parent, entry->d_name) == SHERD_OK && has_manifest(path)) *newest = step;
+/* The largest steps of folders named as checkpoints are: with a manifest, without, and not to be looked into; -1: there
+ * is none. */
+typedef struct newest_steps {
+    int64_t complete, incomplete, hidden;
+    int hidden_cause; /* errno */
+} newest_steps;
+
+static sherd_status weigh(const char *parent, const char *name, newest_steps *newest) {
+    int64_t step;
+    char path[SHD_PATH_BYTES];
+    if (!parse_step(name, strlen(name), &step)) return SHERD_OK;
+    SHD_TRY(shd_path_make(path, "%s/%s", parent, name));
+    if (has_manifest(path))
+        newest->complete = shd_max(newest->complete, step);
+    else if (errno == ENOENT || errno == ENOTDIR)
+        newest->incomplete = shd_max(newest->incomplete, step);
+    else if (step > newest->hidden) {
+        newest->hidden = step;
+        newest->hidden_cause = errno;
     }
-    closedir(listing);
     return SHERD_OK;
+}
+
+/* What cannot be looked into may be the newest: to pass it over would be to train its steps again. */
+static sherd_status refuse_hidden(const char *parent, const newest_steps *newest) {
+    char path[SHD_PATH_BYTES];
+    if (newest->hidden <= newest->complete) return SHERD_OK;
+    SHD_TRY(make_step_path(path, parent, newest->hidden, ""));
+    return shd_fail(SHERD_IO, "cannot look into %s, which may be the newest checkpoint: %s", path,
+                    strerror(newest->hidden_cause));
+}
+
+static sherd_status find_newest(const char *parent, newest_steps *out) {
+    newest_steps newest = {.complete = -1, .incomplete = -1, .hidden = -1};
+    DIR *listing = opendir(parent);
+    bool nothing = !listing && (errno == ENOENT || errno == ENOTDIR);
+    if (!listing && !nothing) return shd_fail(SHERD_IO, "cannot list the folder %s: %s", parent, strerror(errno));
+    sherd_status status = SHERD_OK;
+    for (struct dirent *entry; !nothing && status == SHERD_OK && (entry = readdir(listing)) != NULL;)
+        status = weigh(parent, entry->d_name, &newest);
+    if (listing) closedir(listing);
+    if (status == SHERD_OK) status = refuse_hidden(parent, &newest);
+    if (status == SHERD_OK) *out = newest;
+    return status;
+}
+
+sherd_status shd_checkpoint_find_incomplete(const char *parent, char **found) {
+    newest_steps steps;
+    char path[SHD_PATH_BYTES];
+    *found = NULL;
+    SHD_TRY(find_newest(parent, &steps));
+    if (steps.incomplete <= steps.complete) return SHERD_OK;
+    SHD_TRY(make_step_path(path, parent, steps.incomplete, ""));
+    *found = shd_strdup(path);
+    return *found ? SHERD_OK : shd_fail(SHERD_MEMORY, "out of memory for a path");
 }
 
 sherd_status shd_checkpoint_find(const char *path, char **found) {
     char newest_path[SHD_PATH_BYTES];
     int64_t newest;
     if (!has_manifest(path)) {
-        SHD_TRY(find_newest(path, &newest));
+        newest_steps steps;
+        SHD_TRY(find_newest(path, &steps));
+        newest = steps.complete;
         if (newest >= 0) SHD_TRY(make_step_path(newest_path, path, newest, ""));
     } else {
         newest = is_partial(path) ? -1 : 0;

@@ -65,8 +65,11 @@ void shd_checkpoint_discard(const char *parent, int64_t step);
 /* The path of the checkpoint at `path`: `path` itself, or the one with the most steps in it. *found is NULL when there
  * is none (also when `path` does not exist); release it with shd_free. Folders without a manifest, .partial and foreign
  * names do not count.
- * Fails: IO (`path` cannot be read), MEMORY. */
+ * Fails: IO (`path`, or a newer step-* folder in it, cannot be looked into), MEMORY. */
 sherd_status shd_checkpoint_find(const char *path, char **found);
+/* A folder in `parent` that is named as a checkpoint of more steps than the newest complete one, but has no manifest: NULL
+ * when there is none. Owned and failing like that. */
+sherd_status shd_checkpoint_find_incomplete(const char *parent, char **found);
 
 typedef struct shd_checkpoint shd_checkpoint;
 

@@ -209,6 +209,15 @@ static sherd_status read_checkpoint(const shd_job *job, shd_tokens *tokens, bool
     return status;
 }
 
+/* Saves leave none behind, so someone should know. */
+static sherd_status warn_of_incomplete(const char *parent, bool report) {
+    char *found;
+    SHD_TRY(shd_checkpoint_find_incomplete(parent, &found));
+    if (found && report) shd_log(SHERD_LOG_WARN, "%s has no manifest.json and is passed over", found);
+    shd_free(found);
+    return SHERD_OK;
+}
+
 /* A fresh run beside older checkpoints would be overtaken by them at the next resume. */
 static sherd_status warn_of_leftovers(const shd_job *job, bool report) {
     char *left;
@@ -219,17 +228,25 @@ static sherd_status warn_of_leftovers(const shd_job *job, bool report) {
     return SHERD_OK;
 }
 
-sherd_status shd_resume_find(const shd_job *job, shd_tokens *tokens, bool report, shd_resume *out) {
+static sherd_status find(const shd_job *job, shd_tokens *tokens, bool report, shd_resume *out) {
     *out = (shd_resume){0};
     const char *asked = job->checkpoint.resume.path;
     if (!asked && job->checkpoint.resume.word == SHD_RESUME_NEVER) return warn_of_leftovers(job, report);
-    SHD_TRY(shd_checkpoint_find(asked ? asked : job->checkpoint.dir, &out->path));
+    const char *from = asked ? asked : job->checkpoint.dir;
+    SHD_TRY(warn_of_incomplete(from, report));
+    SHD_TRY(shd_checkpoint_find(from, &out->path));
     if (!out->path && asked)
         return shd_fail(SHERD_DATA, "checkpoint.resume: there is no complete checkpoint at %s", asked);
     if (!out->path) return SHERD_OK;
     sherd_status status = read_checkpoint(job, tokens, report, out);
     if (status != SHERD_OK) shd_resume_fini(out);
     return status;
+}
+
+sherd_status shd_resume_find(const shd_job *job, shd_tokens *tokens, bool report, shd_resume *out) {
+    sherd_status status = find(job, tokens, report, out);
+    /* What cannot be read is refused like what makes no sense. */
+    return status == SHERD_IO ? SHERD_DATA : status;
 }
 
 void shd_resume_fini(shd_resume *resume) {

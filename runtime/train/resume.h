@@ -19,8 +19,8 @@ typedef struct shd_resume {
 
 /* Finds the checkpoint that checkpoint.resume asks for and holds its note against the job; `tokens` is the job's
  * training file. `report`: log what differs and where the run goes on (rank 0 does).
- * Owns: shd_resume_fini(out). Fails: DATA (none at the path given, damaged, or another model, data, order or seed: both
- * values; another layout: ranks, stage or optimizer), CONFIG (the job's plan), IO, MEMORY. */
+ * Owns: shd_resume_fini(out). Fails: DATA (none at the path given, unreadable, damaged, or another model, data, order or
+ * seed: both values; another layout: ranks, stage or optimizer), CONFIG (the job's plan), MEMORY. */
 sherd_status shd_resume_find(const shd_job *job, shd_tokens *tokens, bool report, shd_resume *out);
 void shd_resume_fini(shd_resume *resume);
 

@@ -54,6 +54,21 @@ Test(checkpoint, the_manifest_tells_what_the_job_was) {
     remove_folder(folder);
 }
 
+/* A link to itself stands for a folder without permission, which does not stop root. */
+Test(checkpoint, one_that_cannot_be_looked_into_is_not_passed_over) {
+    char *folder = make_folder(), *found = NULL;
+    small_job job = {.parent = folder, .step = 5, .world_size = 1};
+    cr_assert_eq(save_job(&job), SHERD_OK);
+    cr_assert_eq(symlink("step-00000004", path_in(folder, "step-00000004")), 0);
+    cr_assert_eq(shd_checkpoint_find(folder, &found), SHERD_OK);
+    cr_assert_str_eq(found, job_path(&job));
+    shd_free(found);
+    cr_assert_eq(symlink("step-00000006", path_in(folder, "step-00000006")), 0);
+    cr_assert_eq(shd_checkpoint_find(folder, &found), SHERD_IO);
+    cr_assert_not_null(strstr(sherd_last_error(), "step-00000006, which may be the newest checkpoint: Too many"));
+    remove_folder(folder);
+}
+
 Test(checkpoint, the_newest_complete_one_is_found) {
     char *folder = make_folder(), *found = NULL;
     cr_assert_eq(shd_checkpoint_find(folder, &found), SHERD_OK);
@@ -76,6 +91,9 @@ Test(checkpoint, the_newest_complete_one_is_found) {
     }
     cr_assert_eq(shd_checkpoint_find(folder, &found), SHERD_OK);
     cr_assert_str_eq(found, job_path(&newest));
+    shd_free(found);
+    cr_assert_eq(shd_checkpoint_find_incomplete(folder, &found), SHERD_OK);
+    cr_assert_str_eq(found, path_in(folder, "step-999999999"));
     shd_free(found);
     /* A checkpoint's own path, also with a slash, also under another name. */
     char *slashed = path_in(folder, "step-00000041/"), *renamed = path_in(folder, "best");

@@ -227,6 +227,15 @@ Test(train, goes_on_with_other_micro_batches_gathers_prefetch_and_threads) {
     }
 }
 
+Test(train, does_not_start_afresh_beside_a_checkpoint_that_it_cannot_read) {
+    job_result result;
+    run_job(small_job, SET("train.steps=4"), &result);
+    expect_ok(&result);
+    cr_assert_eq(symlink("step-00000008", "ckpt/step-00000008"), 0);
+    cr_assert_eq(check_job(small_job, NULL), SHERD_DATA);
+    cr_assert_not_null(strstr(sherd_last_error(), "ckpt/step-00000008, which may be the newest checkpoint: "));
+}
+
 Test(train, goes_on_at_the_next_sequence_when_the_batch_changes) {
     job_result result;
     run_job(small_job, SET("train.steps=4"), &result);
