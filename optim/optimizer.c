@@ -27,7 +27,8 @@ static sherd_status check_sgd(const sherd_optimizer *optimizer) {
 
 sherd_status shd_optimizer_check(const sherd_optimizer *optimizer) {
     if ((int)optimizer->kind < SHERD_ADAMW || optimizer->kind > SHERD_ADAM)
-        return shd_fail(SHERD_CONFIG, "optimizer.name has the unknown value %d; it must be adamw, sgd, lion or adam",
+        return shd_fail(SHERD_CONFIG,
+                        "optimizer.kind (optimizer.name) has the unknown value %d; it must be adamw, sgd, lion or adam",
                         (int)optimizer->kind);
     SHD_TRY(check_value("lr", optimizer->lr, is_float_from_zero(optimizer->lr), "0 or more, and finite in float32"));
     SHD_TRY(shd_schedule_check(optimizer));
@@ -35,8 +36,8 @@ sherd_status shd_optimizer_check(const sherd_optimizer *optimizer) {
                         "0 or more, and finite in float32"));
     SHD_TRY(shd_tensor_rules_check(optimizer));
     if (optimizer->kind == SHERD_SGD) return check_sgd(optimizer);
-    SHD_TRY(check_value("betas[0]", optimizer->beta1, is_fraction(optimizer->beta1), "in [0, 1)"));
-    SHD_TRY(check_value("betas[1]", optimizer->beta2, is_fraction(optimizer->beta2), "in [0, 1)"));
+    SHD_TRY(check_value("beta1 (optimizer.betas[0])", optimizer->beta1, is_fraction(optimizer->beta1), "in [0, 1)"));
+    SHD_TRY(check_value("beta2 (optimizer.betas[1])", optimizer->beta2, is_fraction(optimizer->beta2), "in [0, 1)"));
     if (optimizer->kind == SHERD_LION) return SHERD_OK;
     /* With eps 0, an element whose gradient has always been 0 becomes 0/0. */
     return check_value("eps", optimizer->eps, optimizer->eps >= 1e-30 && optimizer->eps <= 1e30, "in [1e-30, 1e30]");

@@ -54,7 +54,8 @@ sherd_status shd_schedule_check(const sherd_optimizer *optimizer) {
                         "there",
                         optimizer->min_lr, optimizer->lr);
     if (has_end(optimizer->schedule) && optimizer->total_steps < 1)
-        return shd_fail(SHERD_CONFIG, "optimizer.schedule ends at step %lld; it must end at step 1 or later",
+        return shd_fail(SHERD_CONFIG,
+                        "optimizer.total_steps (train.steps) is %lld; this schedule ends there: set it, to 1 or more",
                         (long long)optimizer->total_steps);
     return optimizer->schedule == SHERD_WSD ? check_decay_steps(optimizer) : SHERD_OK;
 }

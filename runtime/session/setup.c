@@ -11,6 +11,8 @@
 /* A gradient's memory is reused three events after its last write: that hides nearly all waiting for slower peers. */
 enum { GRADIENT_SLOTS_SHARED_HOST = 3, GRADIENT_SLOTS_ALONE = 1 };
 
+/* Names are those of sherd_options, with the job's key where that is another: a caller knows the one, who writes a job
+ * the other. */
 static sherd_status check_range(const char *key, int64_t value, int64_t low, int64_t high) {
     if (value >= low && value <= high) return SHERD_OK;
     return shd_fail(SHERD_CONFIG, "%s is %lld; it must be %lld to %lld", key, (long long)value, (long long)low,
@@ -23,21 +25,24 @@ sherd_status shd_options_check(const sherd_options *options) {
     if (options->size != sizeof *options)
         return shd_fail(SHERD_ARGUMENT, "sherd_options.size is %zu; start from SHERD_OPTIONS_INIT", options->size);
     SHD_TRY(check_range("world_size", options->world_size, 1, SHD_COMM_MAX_RANKS));
-    SHD_TRY(check_range("shard.stage", options->stage, 0, 3));
-    SHD_TRY(check_range("shard.prefetch", options->prefetch, 0, 64));
+    SHD_TRY(check_range("stage (shard.stage)", options->stage, 0, 3));
+    SHD_TRY(check_range("prefetch (shard.prefetch)", options->prefetch, 0, 64));
     SHD_TRY(check_range("micro_steps", options->micro_steps, 1, 1 << 20));
     SHD_TRY(check_range("eval_micro_steps", options->eval_micro_steps, 0, 1 << 20));
-    SHD_TRY(check_range("run.threads", options->threads, 1, 1024));
-    SHD_TRY(check_range("shard.gather", options->gather, SHERD_GATHER_AUTO, SHERD_GATHER_COPY));
-    SHD_TRY(check_range("train.recompute", options->recompute, SHERD_RECOMPUTE_NONE, SHERD_RECOMPUTE_UNIT));
+    SHD_TRY(check_range("threads (run.threads)", options->threads, 1, 1024));
+    SHD_TRY(check_range("gather (shard.gather)", options->gather, SHERD_GATHER_AUTO, SHERD_GATHER_COPY));
+    SHD_TRY(check_range("recompute (train.recompute)", options->recompute, SHERD_RECOMPUTE_NONE, SHERD_RECOMPUTE_UNIT));
     if (options->gather == SHERD_GATHER_SHARED && options->stage == 0)
-        return shd_fail(SHERD_CONFIG, "shard.gather is shared, but stage 0 keeps a private copy on every rank; "
-                                      "use shard.gather: copy (or auto), or shard.stage 1 to 3");
+        return shd_fail(SHERD_CONFIG,
+                        "gather (shard.gather) is shared, but stage 0 keeps a private copy on every rank; "
+                        "use gather copy or auto, or stage (shard.stage) 1 to 3");
     if (!(options->clip >= 0) || isinf(options->clip))
-        return shd_fail(SHERD_CONFIG, "train.clip is %g; it must be 0 (none) or a positive number", options->clip);
+        return shd_fail(SHERD_CONFIG, "clip (train.clip) is %g; it must be 0 (none) or a positive number",
+                        options->clip);
     if (!is_duration(options->timeout_s) || !is_duration(options->start_timeout_s))
         return shd_fail(SHERD_CONFIG,
-                        "run.timeout_s is %g and run.start_timeout_s %g; both must be positive numbers of seconds",
+                        "timeout_s (run.timeout_s) is %g and start_timeout_s (run.start_timeout_s) %g; "
+                        "both must be positive numbers of seconds",
                         options->timeout_s, options->start_timeout_s);
     return shd_optimizer_check(&options->optimizer);
 }

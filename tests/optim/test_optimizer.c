@@ -250,6 +250,15 @@ Test(optimizer, accepts_defaults_and_ignores_what_is_not_used) {
         }
 }
 
+Test(optimizer, a_schedule_with_an_end_needs_to_be_told_it) {
+    sherd_optimizer o = SHERD_OPTIMIZER_INIT;
+    o.schedule = SHERD_LINEAR;
+    cr_assert_eq(shd_optimizer_check(&o), SHERD_CONFIG);
+    cr_assert(strstr(sherd_last_error(), "optimizer.total_steps (train.steps) is 0"), "\"%s\"", sherd_last_error());
+    o.total_steps = 1;
+    cr_assert_eq(shd_optimizer_check(&o), SHERD_OK);
+}
+
 Test(optimizer, refuses_a_bad_value_and_names_its_key) {
     static const sherd_optimizer good = {.kind = SHERD_ADAMW,
                                          .schedule = SHERD_COSINE,
@@ -265,7 +274,7 @@ Test(optimizer, refuses_a_bad_value_and_names_its_key) {
     } rows[40];
     int count = 0;
 #define BAD(field, value, text) (rows[count].o = good, rows[count].o.field = (value), rows[count++].says = (text))
-    BAD(kind, (sherd_optimizer_kind)4, "optimizer.name");
+    BAD(kind, (sherd_optimizer_kind)4, "optimizer.kind (optimizer.name)");
     BAD(schedule, (sherd_schedule)9, "optimizer.schedule");
     BAD(decay, (sherd_decay)-1, "optimizer.decay");
     BAD(lr, -1, "optimizer.lr is -1; it must be 0 or more");
@@ -274,17 +283,17 @@ Test(optimizer, refuses_a_bad_value_and_names_its_key) {
     BAD(min_lr, -0.5, "optimizer.min_lr is -0.5");
     BAD(min_lr, 2, "optimizer.min_lr is 2; it must not be above optimizer.lr, which is 1");
     BAD(warmup_steps, -1, "optimizer.warmup_steps is -1");
-    BAD(total_steps, 0, "optimizer.schedule ends at step 0");
+    BAD(total_steps, 0, "optimizer.total_steps (train.steps) is 0; this schedule ends there");
     BAD(weight_decay, -0.1, "optimizer.weight_decay");
     BAD(weight_decay, INFINITY, "optimizer.weight_decay");
-    BAD(beta1, 1, "optimizer.betas[0] is 1; it must be in [0, 1)");
-    BAD(beta2, 1.5, "optimizer.betas[1] is 1.5; it must be in [0, 1)");
-    BAD(beta2, NAN, "optimizer.betas[1]");
+    BAD(beta1, 1, "optimizer.beta1 (optimizer.betas[0]) is 1; it must be in [0, 1)");
+    BAD(beta2, 1.5, "(optimizer.betas[1]) is 1.5; it must be in [0, 1)");
+    BAD(beta2, NAN, "optimizer.beta2 (optimizer.betas[1])");
     BAD(eps, 0, "optimizer.eps is 0");
     BAD(eps, -1e-8, "optimizer.eps");
     BAD(momentum, 1, "optimizer.momentum is 1; it must be in [0, 1)");
     rows[count - 1].o.kind = SHERD_SGD;
-    BAD(beta1, -0.1, "optimizer.betas[0]");
+    BAD(beta1, -0.1, "(optimizer.betas[0])");
     rows[count - 1].o.kind = SHERD_LION;
     BAD(eps, 0, "optimizer.eps is 0");
     rows[count - 1].o.kind = SHERD_ADAM;

@@ -1,5 +1,5 @@
-/* The options of a session. Start from SHERD_OPTIONS_INIT (in C++ from C++20 on); every field has a default, stated
- * beside it. */
+/* The options of a session. Start from SHERD_OPTIONS_INIT, in C and in C++; every field has a default, stated beside
+ * it. */
 #ifndef SHERD_OPTIONS_H
 #define SHERD_OPTIONS_H
 
@@ -48,7 +48,7 @@ typedef struct sherd_optimizer {
     int32_t warmup_steps;      /* default 0 */
     int64_t warmup_tokens;     /* instead of warmup_steps: as many steps as see so many tokens; default 0 */
     int64_t step_tokens;       /* tokens of a step, to count warmup_tokens with; default 0 */
-    int64_t total_steps;       /* where linear, cosine and wsd schedules end; default 1 */
+    int64_t total_steps;       /* where linear, cosine and wsd schedules end, which need it; default 0 */
     int64_t decay_steps;       /* WSD: the last steps; default 0: a tenth of total_steps, at least 1 */
     double lr;                 /* default 1e-3 */
     double min_lr;             /* default 0 */
@@ -92,14 +92,18 @@ typedef struct sherd_options {
     double start_timeout_s;    /* the same for the meeting in sherd_session_create; default 300 */
 } sherd_options;
 
+/* Values in the order of the fields: C++ before C++20 knows no designated initialisers. */
 #define SHERD_OPTIMIZER_INIT                                                                                           \
-    { .kind = SHERD_ADAMW, .total_steps = 1, .lr = 1e-3, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .layer_lr_decay = 1 }
+    {                                                                                                                  \
+        SHERD_ADAMW, SHERD_CONSTANT, SHERD_DECAY_MATRICES, 0, 0, 0, 0, 0, 1e-3, 0, 0.9, 0.95, 1e-8, 0, false, 0, 1,    \
+            NULL, 0, 0, NULL                                                                                           \
+    }
 #define SHERD_OPTIMIZER_GROUP_INIT                                                                                     \
-    { .lr_factor = 1, .weight_decay = -1 }
+    { NULL, 1, -1 }
 #define SHERD_OPTIONS_INIT                                                                                             \
     {                                                                                                                  \
-        .size = sizeof(sherd_options), .world_size = 1, .stage = 3, .prefetch = 1, .micro_steps = 1,                   \
-        .optimizer = SHERD_OPTIMIZER_INIT, .threads = 1, .timeout_s = 600, .start_timeout_s = 300                      \
+        sizeof(sherd_options), 0, 1, NULL, 3, SHERD_GATHER_AUTO, 1, SHERD_RECOMPUTE_NONE, 1, 0, 0,                     \
+            SHERD_OPTIMIZER_INIT, 1, 600, 300                                                                          \
     }
 
 /* Sets rank, world_size and rendezvous from torchrun's variables (RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE,

@@ -12,18 +12,23 @@
  *         for (each micro-batch) {
  *             for (u = 0; u < units; u++) {
  *                 sherd_forward_begin(session, u, &view);
- *                 ... reads view.parameters ...
+ *                 ... reads view.parameters[tensor] ...
  *                 sherd_forward_end(session, u);
  *             }
+ *             sherd_add_loss(session, losses, count);    // one term a target, in double, neither averaged nor scaled
  *             for (u = units; u-- > 0;) {
  *                 sherd_backward_begin(session, u, &view);
- *                 ... writes view.gradients ...
+ *                 ... writes view.gradients[tensor]: those of the summed loss times view.loss_scale ...
  *                 sherd_backward_end(session, u);
  *             }
  *         }
  *         sherd_step(session, &result);
  *     }
  *     sherd_session_destroy(session);
+ *
+ * Every call returns a status; sherd_last_error() says what happened. loss_scale is 1 ÷ the targets of all ranks, so a
+ * backward pass starts with dloss = view.loss_scale, once, at the loss. examples/01_own_loop.c is such a trainer, whole.
+ * In C++ parameters and activations need a cast: auto w = static_cast<const float *>(view.parameters[0]).
  */
 #ifndef SHERD_SHERD_H
 #define SHERD_SHERD_H
