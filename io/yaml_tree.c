@@ -29,8 +29,6 @@ sherd_status shd_yaml_fail(const shd_yaml_place *place, const char *key, const c
 static sherd_status check_bytes(const char *source, bool numbered, const char *bytes, size_t length) {
     const unsigned char *at = (const unsigned char *)bytes;
     shd_yaml_place place = {.source = source, .line = numbered, .column = numbered};
-    if (length > SHD_YAML_MAX_BYTES)
-        return shd_yaml_fail(&place, NULL, "longer than %d bytes; this is no job file", SHD_YAML_MAX_BYTES);
     if (length >= 3 && memcmp(bytes, "\xef\xbb\xbf", 3) == 0)
         return shd_yaml_fail(&place, NULL, "starts with a byte order mark; save the file as UTF-8 without one");
     if (length >= 2 && (memcmp(bytes, "\xff\xfe", 2) == 0 || memcmp(bytes, "\xfe\xff", 2) == 0))
@@ -219,6 +217,9 @@ sherd_status shd_yaml_parse_file(const char *path, shd_keep *keep, const shd_yam
     if (!bytes) return shd_fail(SHERD_MEMORY, "%s: out of memory", path);
     size_t length = 0;
     sherd_status status = read_bytes(path, bytes, CAPACITY, &length);
+    const shd_yaml_place start = {.source = path, .line = 1, .column = 1};
+    if (status == SHERD_OK && length > SHD_YAML_MAX_BYTES)
+        status = shd_yaml_fail(&start, NULL, "longer than %d bytes; this is no job file", SHD_YAML_MAX_BYTES);
     if (status == SHERD_OK) status = shd_yaml_parse(path, true, bytes, length, keep, out);
     shd_free(bytes);
     return status;

@@ -1,7 +1,7 @@
 /* A YAML document as a small tree of nodes with their places, read from libyaml's events.
  *
  * Strict: one document, UTF-8 without byte order mark, no tabs as indentation, no anchors, aliases, tags or directives,
- * no control characters, at most SHD_YAML_MAX_DEPTH deep and SHD_YAML_MAX_BYTES long. */
+ * no control characters, at most SHD_YAML_MAX_DEPTH deep; a file is at most SHD_YAML_MAX_BYTES long. */
 #ifndef SHD_IO_YAML_TREE_H
 #define SHD_IO_YAML_TREE_H
 

@@ -149,6 +149,27 @@ static void check_round_trip(const shd_job *job) {
     shd_job_destroy(again);
 }
 
+/* Indented, and with its paths absolute, it may be larger than a job file can be. */
+Test(job, comes_back_from_a_resolved_form_that_is_larger_than_the_file) {
+    enum { PATTERNS = 34000, PATTERN_BYTES = 28 };
+    size_t bytes = sizeof good_job + 64 + (size_t)PATTERNS * PATTERN_BYTES;
+    char *text = malloc(bytes), *resolved_text = NULL;
+    const char *rest = strstr(good_job, "data:");
+    int at = sprintf(text, "%.*s  frozen: [", (int)(rest - good_job), good_job);
+    for (int i = 0; i < PATTERNS; i++)
+        at += sprintf(text + at, "block.%06d.attention.bias%s", i, i + 1 < PATTERNS ? "," : "]\n");
+    strcpy(text + at, rest);
+    cr_assert_lt(strlen(text), SHD_YAML_MAX_BYTES);
+    shd_job *job = good(text, NULL);
+    cr_assert_eq(job->model.frozen.count, PATTERNS);
+    cr_assert_eq(shd_job_resolved_json(job, &resolved_text), SHERD_OK);
+    cr_assert_gt(strlen(resolved_text), SHD_YAML_MAX_BYTES);
+    check_round_trip(job);
+    shd_free(resolved_text);
+    shd_job_destroy(job);
+    free(text);
+}
+
 Test(job, comes_back_the_same_from_its_resolved_form) {
     shd_job *job = good(good_job, (const char *const[3]){"optimizer.lr=0.1", "model.frozen=[\"wpe.*\"]",
                                                          "train.seed=9223372036854775807"});
