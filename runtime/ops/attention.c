@@ -10,8 +10,8 @@
 
 #include "runtime/ops/cut.h"
 #include "runtime/ops/kernels/kernels.h"
+#include "runtime/ops/product.h"
 
-#include <cblas.h>
 #include <math.h>
 #include <string.h>
 
@@ -43,7 +43,7 @@ typedef struct attention_call {
 
 /* A block of query rows of one head. */
 typedef struct query_block {
-    int64_t first, rows, keys; /* keys [0, first + rows) */
+    int64_t first, rows, keys; /* keys [0, past + first + rows) */
     int64_t q_at, kv_at, out_at, log_sum_at;
 } query_block;
 
@@ -51,28 +51,20 @@ static query_block block_of(const attention_call *call, int64_t sequence, int64_
     const shd_attention *a = call->a;
     query_block b;
     b.first = shd_piece(a->context, BLOCK_ROWS, block, &b.rows);
-    b.keys = b.first + b.rows;
+    b.keys = a->past + b.first + b.rows;
     const int64_t row = sequence * a->context, kv_head = head / (a->heads / a->kv_heads);
     b.q_at = (row + b.first) * a->q_stride + head * a->head_size;
-    b.kv_at = row * a->kv_stride + kv_head * a->head_size;
+    b.kv_at = sequence * (a->past + a->context) * a->kv_stride + kv_head * a->head_size;
     b.out_at = (row + b.first) * a->out_stride + head * a->head_size;
     b.log_sum_at = (sequence * a->heads + head) * a->context + b.first;
     return b;
 }
 
-/* c[m,n] = factor·a·op(b) (+ c). Row-major. */
-static void product(bool a_transposed, bool b_transposed, int64_t m, int64_t n, int64_t k, float factor, const float *a,
-                    int64_t lda, const float *b, int64_t ldb, bool accumulate, float *c, int64_t ldc) {
-    cblas_sgemm(CblasRowMajor, a_transposed ? CblasTrans : CblasNoTrans, b_transposed ? CblasTrans : CblasNoTrans,
-                (blasint)m, (blasint)n, (blasint)k, factor, a, (blasint)lda, b, (blasint)ldb, accumulate ? 1.0f : 0.0f,
-                c, (blasint)ldc);
-}
-
 /* scores = scale·q·kᵀ of a block, the masked part included. */
 static void block_scores(const attention_call *call, const query_block *b, float *scores) {
     const shd_attention *a = call->a;
-    product(false, true, b->rows, b->keys, a->head_size, call->scale, a->q + b->q_at, a->q_stride, a->k + b->kv_at,
-            a->kv_stride, false, scores, score_stride(a->context));
+    shd_product_run(false, true, b->rows, b->keys, a->head_size, call->scale, a->q + b->q_at, a->q_stride,
+                    a->k + b->kv_at, a->kv_stride, false, scores, score_stride(a->past + a->context));
 }
 
 static void forward_task(void *argument, int64_t index, int32_t worker) {
@@ -82,15 +74,15 @@ static void forward_task(void *argument, int64_t index, int32_t worker) {
     const int64_t block = call->block_count - 1 - index / (a->sequences * a->heads);
     const int64_t pair = index % (a->sequences * a->heads);
     const query_block b = block_of(call, pair / a->heads, pair % a->heads, block);
-    const int64_t stride = score_stride(a->context);
+    const int64_t stride = score_stride(a->past + a->context);
     float *scores =
-        (float *)((char *)a->scratch + worker * shd_op_attention_scratch_bytes(a->context, a->head_size, 1));
+        (float *)((char *)a->scratch + worker * shd_op_attention_scratch_bytes(a->past + a->context, a->head_size, 1));
     float inverse_sum[BLOCK_ROWS];
 
     block_scores(call, &b, scores);
     for (int64_t i = 0; i < b.rows; i++) {
         float *row = scores + i * stride;
-        const int64_t seen = b.first + i + 1;
+        const int64_t seen = a->past + b.first + i + 1;
         const float largest = call->kernels->max(seen, row);
         const double sum = call->kernels->exp_sum(seen, row, largest, row);
         memset(row + seen, 0, sizeof(float) * (size_t)(b.keys - seen));
@@ -98,8 +90,8 @@ static void forward_task(void *argument, int64_t index, int32_t worker) {
         a->log_sum[b.log_sum_at + i] = (float)((double)largest + log(sum));
     }
     float *out = a->out + b.out_at;
-    product(false, false, b.rows, a->head_size, b.keys, 1.0f, scores, stride, a->v + b.kv_at, a->kv_stride, false, out,
-            a->out_stride);
+    shd_product_run(false, false, b.rows, a->head_size, b.keys, 1.0f, scores, stride, a->v + b.kv_at, a->kv_stride,
+                    false, out, a->out_stride);
     for (int64_t i = 0; i < b.rows; i++)
         call->kernels->scale(a->head_size, inverse_sum[i], out + i * a->out_stride, out + i * a->out_stride);
 }
@@ -122,8 +114,8 @@ static void block_backward(const attention_call *call, const query_block *b, boo
     const int64_t stride = score_stride(a->context), size = a->head_size;
     const float *dout = call->dout + b->out_at;
     block_scores(call, b, p);
-    product(false, true, b->rows, b->keys, size, 1.0f, dout, a->out_stride, a->v + b->kv_at, a->kv_stride, false, ds,
-            stride);
+    shd_product_run(false, true, b->rows, b->keys, size, 1.0f, dout, a->out_stride, a->v + b->kv_at, a->kv_stride,
+                    false, ds, stride);
     for (int64_t i = 0; i < b->rows; i++) {
         const int64_t seen = b->first + i + 1;
         const size_t masked_bytes = sizeof(float) * (size_t)(b->keys - seen);
@@ -133,12 +125,12 @@ static void block_backward(const attention_call *call, const query_block *b, boo
         memset(p + i * stride + seen, 0, masked_bytes);
         memset(ds + i * stride + seen, 0, masked_bytes);
     }
-    product(true, false, b->keys, size, b->rows, 1.0f, p, stride, dout, a->out_stride, !first, call->dv + b->kv_at,
-            a->kv_stride);
-    product(true, false, b->keys, size, b->rows, 1.0f, ds, stride, a->q + b->q_at, a->q_stride, !first,
-            call->dk + b->kv_at, a->kv_stride);
-    product(false, false, b->rows, size, b->keys, 1.0f, ds, stride, a->k + b->kv_at, a->kv_stride, false,
-            call->dq + b->q_at, a->q_stride);
+    shd_product_run(true, false, b->keys, size, b->rows, 1.0f, p, stride, dout, a->out_stride, !first,
+                    call->dv + b->kv_at, a->kv_stride);
+    shd_product_run(true, false, b->keys, size, b->rows, 1.0f, ds, stride, a->q + b->q_at, a->q_stride, !first,
+                    call->dk + b->kv_at, a->kv_stride);
+    shd_product_run(false, false, b->rows, size, b->keys, 1.0f, ds, stride, a->k + b->kv_at, a->kv_stride, false,
+                    call->dq + b->q_at, a->q_stride);
 }
 
 static void backward_task(void *argument, int64_t index, int32_t worker) {

@@ -9,6 +9,7 @@
 #include "runtime/base/log.h"
 #include "runtime/ops/cut.h"
 #include "runtime/ops/kernels/kernels.h"
+#include "runtime/ops/product.h"
 
 #include <cblas.h>
 #include <stdatomic.h>
@@ -94,9 +95,8 @@ static void tile_task(void *argument, int64_t index, int32_t worker) {
     }
     const float *a = p->a + (p->a_transposed ? row : row * p->lda);
     const float *b = p->b + (p->b_transposed ? column * p->ldb : column);
-    cblas_sgemm(CblasRowMajor, p->a_transposed ? CblasTrans : CblasNoTrans, p->b_transposed ? CblasTrans : CblasNoTrans,
-                (blasint)rows, (blasint)columns, (blasint)p->k, 1.0f, a, (blasint)p->lda, b, (blasint)p->ldb,
-                seeded ? 1.0f : 0.0f, c, (blasint)p->ldc);
+    shd_product_run(p->a_transposed, p->b_transposed, rows, columns, p->k, 1.0f, a, p->lda, b, p->ldb, seeded, c,
+                    p->ldc);
 }
 
 void shd_op_matmul(shd_pool *pool, const shd_matmul *product) {

@@ -85,7 +85,11 @@ void shd_op_embedding_backward(shd_pool *pool, int64_t rows, int64_t context, in
 
 /* Causal attention of `sequences` sequences of `context` tokens. Query head h uses key-value head h / (heads /
  * kv_heads). q[i] = q + i·q_stride + h·head_size, likewise k, v (kv_stride) and out (out_stride). log_sum: [sequences,
- * heads, context], kept for backward. Never stores more of the score matrix than a block of query rows per thread. */
+ * heads, context], kept for backward. Never stores more of the score matrix than a block of query rows per thread.
+ *
+ * With `past` the queries are those of the last `context` tokens of each sequence: there are past + context keys and
+ * values a sequence, query i sees the first past + i + 1 of them, and scratch is that of a context of past + context.
+ * Forward only. */
 typedef struct shd_attention {
     int64_t sequences, context, heads, kv_heads, head_size;
     const float *q, *k, *v;
@@ -94,6 +98,7 @@ typedef struct shd_attention {
     int64_t out_stride;
     float *log_sum;
     void *scratch; /* shd_op_attention_scratch_bytes */
+    int64_t past;
 } shd_attention;
 int64_t shd_op_attention_scratch_bytes(int64_t context, int64_t head_size, int32_t threads);
 void shd_op_attention(shd_pool *pool, const shd_attention *attention);

@@ -147,6 +147,81 @@ Test(attention, rows_do_not_see_later_ones) {
     check_end();
 }
 
+/* The last rows of each sequence alone, over the keys and values of all: the same as those rows of the whole, to the
+ * same accuracy, whether one row or several blocks of them. */
+static void try_past(const shape *s, int64_t last) {
+    char what[120];
+    snprintf(what, sizeof what, "the last %d of attention %dx%d heads %d/%d of %d", (int)last, (int)s->sequences,
+             (int)s->context, (int)s->heads, (int)s->kv_heads, (int)s->head_size);
+    const int64_t stride = s->heads * s->head_size + s->pad, kv_stride = s->kv_heads * s->head_size + s->pad;
+    const float *q = check_random(q_count(s), 1, s->scale), *k = check_random(kv_count(s), 2, 1);
+    const float *v = check_random(kv_count(s), 3, 1), *blank = check_random(q_count(s), 5, 1);
+    shd_reference_attention_operands_f64 exact = exact_operands(s, q, k, v, blank);
+    shd_reference_attention_f64(&exact);
+    shd_reference_attention_operands_f32 plain = {s->sequences,
+                                                  s->context,
+                                                  s->heads,
+                                                  s->kv_heads,
+                                                  s->head_size,
+                                                  q,
+                                                  k,
+                                                  v,
+                                                  stride,
+                                                  kv_stride,
+                                                  check_copy(q_count(s), blank),
+                                                  stride,
+                                                  check_floats(row_count(s)),
+                                                  check_floats(s->context)};
+    shd_reference_attention_f32(&plain);
+
+    const int64_t past = s->context - last, count = s->sequences * last * stride;
+    float *last_q = check_floats(count), *plain_out = check_floats(count);
+    double *exact_out = check_doubles(count);
+    for (int64_t i = 0; i < count; i++) {
+        const int64_t sequence = i / (last * stride), at = sequence * s->context * stride + past * stride;
+        last_q[i] = q[at + i % (last * stride)];
+        plain_out[i] = plain.out[at + i % (last * stride)];
+        exact_out[i] = exact.out[at + i % (last * stride)];
+    }
+    float *first = NULL;
+    for (int p = 0; p < CHECK_POOLS; p++) {
+        float *out = check_floats(count);
+        for (int64_t i = 0; i < count; i++) out[i] = plain_out[i]; /* what lies between rows stays */
+        for (int64_t i = 0; i < count; i++)
+            if (i % stride < stride - s->pad) out[i] = 1e30f;
+        shd_attention fast = {.sequences = s->sequences,
+                              .context = last,
+                              .heads = s->heads,
+                              .kv_heads = s->kv_heads,
+                              .head_size = s->head_size,
+                              .q = last_q,
+                              .k = k,
+                              .v = v,
+                              .q_stride = stride,
+                              .kv_stride = kv_stride,
+                              .out = out,
+                              .out_stride = stride,
+                              .past = past};
+        fast.log_sum = check_floats(s->sequences * s->heads * last);
+        fast.scratch = check_memory(shd_op_attention_scratch_bytes(s->context, s->head_size, p + 1));
+        shd_op_attention(check_pools[p], &fast);
+        if (p == 0) first = out;
+        check_same_bits(what, count * 4, first, out);
+    }
+    check_error(what, count, first, plain_out, exact_out);
+}
+
+Test(attention, goes_on_after_a_past) {
+    static const int64_t lasts[] = {1, 2, 63, 64, 65, 128};
+    for (int s = 0; s < SHAPES; s++)
+        for (size_t i = 0; i < sizeof lasts / sizeof *lasts; i++) {
+            if (lasts[i] > shapes[s].context) continue;
+            check_begin();
+            try_past(&shapes[s], lasts[i]);
+            check_end();
+        }
+}
+
 typedef struct problem {
     shd_reference_attention_operands_f64 a;
     const double *dout;
