@@ -1,5 +1,6 @@
 /* What a job's keys mean together: computed defaults, absolute paths, and keys that exclude each other. */
 #include "io/job_keys.h"
+#include "io/tokens.h"
 #include "runtime/base/arith.h"
 #include "runtime/base/status.h"
 
@@ -127,6 +128,20 @@ static sherd_status check_data(const shd_job *job) {
     return SHERD_OK;
 }
 
+static sherd_status check_sample(const shd_job *job) {
+    shd_yaml_place place = place_of(job, "train.sample_tokens");
+    if (job->train.sample_tokens == 0) return SHERD_OK;
+    if (job->train.evaluate_every == 0)
+        return shd_yaml_fail(&place, "train.sample_tokens",
+                             "%lld, but nothing is validated; set train.evaluate_every, or this to 0",
+                             (long long)job->train.sample_tokens);
+    if (!shd_vocabulary_is_bytes(job->model.vocab_size))
+        return shd_yaml_fail(&place, "train.sample_tokens",
+                             "%lld, but tokens are no bytes: model.vocab_size is %lld, not 256 or 257; set it to 0",
+                             (long long)job->train.sample_tokens, (long long)job->model.vocab_size);
+    return SHERD_OK;
+}
+
 static sherd_status check_batches(const shd_job *job) {
     shd_yaml_place place = place_of(job, "train.global_batch");
     int64_t batch = job->train.global_batch, micro = job->train.micro_batch, ranks = job->run.ranks;
@@ -173,6 +188,7 @@ static sherd_status check_run(const shd_job *job) {
 sherd_status shd_job_check(const shd_job *job) {
     SHD_TRY(check_family(job));
     SHD_TRY(check_data(job));
+    SHD_TRY(check_sample(job));
     SHD_TRY(check_batches(job));
     SHD_TRY(check_warmup(job));
     return check_run(job);

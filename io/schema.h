@@ -95,7 +95,9 @@
     X(train, evaluate_every, int64_t, INT, DEFAULT("0"), INTS(0, 99999999), "optimizer steps", \
       "between two validation losses, and after the last step; 0: never") \
     X(train, evaluate_sequences, int64_t, INT, DEFAULT("0"), INTS(0, INT32_MAX), "sequences", \
-      "of a validation, from the start of data.validation; 0: all")
+      "of a validation, from the start of data.validation; 0: all") \
+    X(train, sample_tokens, int64_t, INT, DEFAULT("0"), INTS(0, 65536), "tokens", \
+      "of a text that the model writes into the log after each validation, where tokens are bytes; 0: none")
 
 #define SHD_JOB_OPTIMIZER(X) \
     X(optimizer, name, sherd_optimizer_kind, CHOICE, DEFAULT("adamw"), WORDS(OPTIMIZER), "", \

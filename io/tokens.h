@@ -11,6 +11,12 @@
 
 #include "io/job.h"
 
+/* A vocabulary of 256 tokens is taken for one of bytes, one of 257 for bytes and a token that ends a text. */
+enum { SHD_BYTE_TOKENS = 256 };
+static inline bool shd_vocabulary_is_bytes(int64_t vocab_size) {
+    return vocab_size == SHD_BYTE_TOKENS || vocab_size == SHD_BYTE_TOKENS + 1;
+}
+
 typedef struct shd_tokens shd_tokens;
 
 typedef struct shd_tokens_config {

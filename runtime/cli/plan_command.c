@@ -5,6 +5,7 @@
 #include "runtime/cli/verdict.h"
 #include "runtime/schedule/program.h"
 #include "runtime/train/job_setup.h"
+#include "runtime/train/sample.h"
 #include "shard/plan.h"
 
 #include <inttypes.h>
@@ -18,13 +19,14 @@ enum { OPTION_PROGRAM = 256, OPTION_JSON, STAGES = 4 };
 typedef struct plan_set {
     const shd_job *job;
     shd_plan *plans[STAGES];
+    int64_t sample_bytes; /* what rank 0 takes beside the plan, to write texts with */
 } plan_set;
 
 static const shd_plan *chosen(const plan_set *set) { return set->plans[set->job->shard.stage]; }
 
 static sherd_status make_plans(plan_set *set, const shd_job *job) {
     *set = (plan_set){.job = job};
-    sherd_status status = SHERD_OK;
+    sherd_status status = shd_sample_bytes(job, &set->sample_bytes);
     for (int32_t stage = 0; stage < STAGES && status == SHERD_OK; stage++)
         status = shd_job_plan(job, stage, 0, &set->plans[stage]);
     return status;
@@ -78,12 +80,14 @@ static void print_row(const char *name, int64_t bytes) {
     printf("  %-16s %16s  %10s\n", name, with_commas(bytes, exact), human_size(bytes, human));
 }
 
-static void print_chosen(const shd_plan *plan) {
+static void print_chosen(const plan_set *set) {
+    const shd_plan *plan = chosen(set);
     printf("Memory of each rank at stage %" PRId32 "\n", plan->policy.stage);
     printf("  %-16s %16s\n", "", "bytes");
     for (int c = 0; c < SHD_CATEGORIES; c++) print_row(shd_category_text((shd_category)c), plan->category_bytes[c]);
     print_row("allocated", plan->allocated_bytes);
     if (plan->policy.world_size > 1) print_row("on all ranks", plan->allocated_bytes * plan->policy.world_size);
+    if (set->sample_bytes > 0) print_row("texts, rank 0", set->sample_bytes);
     printf("\n");
 }
 
@@ -176,11 +180,11 @@ static int print_json(const plan_set *set) {
     for (int stage = 0; stage < STAGES; stage++) json_array_append_new(stages, stage_json(set->plans[stage]));
     for (int32_t b = 0; b < plan->buffer_count; b++)
         json_array_append_new(buffers, buffer_json(plan, &plan->buffers[b]));
-    json_t *json = json_pack("{s:s, s:i, s:i, s:i, s:I, s:I, s:i, s:o, s:o}", "job", set->job->top.name, "ranks",
+    json_t *json = json_pack("{s:s, s:i, s:i, s:i, s:I, s:I, s:i, s:I, s:o, s:o}", "job", set->job->top.name, "ranks",
                              (int)plan->policy.world_size, "stage", (int)plan->policy.stage, "prefetch",
                              (int)plan->policy.prefetch, "parameters", (json_int_t)plan->parameter_count, "trainable",
-                             (json_int_t)plan->trainable_count, "units", (int)plan->unit_count, "stages", stages,
-                             "buffers", buffers);
+                             (json_int_t)plan->trainable_count, "units", (int)plan->unit_count, "sample_bytes",
+                             (json_int_t)set->sample_bytes, "stages", stages, "buffers", buffers);
     int written = json ? json_dumpf(json, stdout, JSON_INDENT(2)) : -1;
     json_decref(json);
     printf("\n");
@@ -209,7 +213,7 @@ static int show(const plan_set *set, bool program, bool json) {
         return shd_status_exit_code(status);
     }
     print_heading(set);
-    print_chosen(chosen(set));
+    print_chosen(set);
     print_comparison(set);
     return SHD_EXIT_DONE;
 }

@@ -5,6 +5,7 @@
 #include "runtime/cli/progress.h"
 #include "runtime/cli/verdict.h"
 #include "runtime/train/job_setup.h"
+#include "runtime/train/sample.h"
 #include "shard/plan.h"
 
 #include <inttypes.h>
@@ -150,7 +151,9 @@ int shd_train_rank_run(const shd_train_rank *rank) {
 
 int shd_train_dry_run_say(const shd_job *job) {
     shd_plan *plan;
-    sherd_status status = shd_job_plan(job, (int32_t)job->shard.stage, 0, &plan);
+    int64_t sample_bytes;
+    sherd_status status = shd_sample_bytes(job, &sample_bytes);
+    if (status == SHERD_OK) status = shd_job_plan(job, (int32_t)job->shard.stage, 0, &plan);
     if (status != SHERD_OK) {
         shd_say_error("%s", sherd_last_error());
         return shd_status_exit_code(status);
@@ -163,6 +166,8 @@ int shd_train_dry_run_say(const shd_job *job) {
            " bytes a rank (%s), of which model states %s; nothing was started\n",
            job->top.name, plan->parameter_count, job->train.steps, job->train.global_batch, job->model.context,
            job->shard.stage, job->run.ranks, job->run.ranks == 1 ? "" : "s", plan->allocated_bytes, allocated, states);
+    if (sample_bytes > 0)
+        printf("and on rank 0 %" PRId64 " bytes for the texts of train.sample_tokens\n", sample_bytes);
     shd_plan_destroy(plan);
     return SHD_EXIT_DONE;
 }

@@ -101,32 +101,39 @@ static int64_t take(int64_t *end, int64_t rows, int64_t length) {
     return begin;
 }
 
+shd_layout shd_layout_make(const shd_model *model, int64_t rows, int64_t attention_bytes) {
+    int64_t d = model->config.d_model, inner = model->lengths[SHD_LENGTH_INNER];
+    int64_t projected = model->lengths[SHD_LENGTH_PROJECTED];
+    shd_layout layout = {0};
+    layout.kept.projected = take(&layout.kept_bytes, rows, projected);
+    layout.kept.attended = take(&layout.kept_bytes, rows, d);
+    layout.kept.log_sum = take(&layout.kept_bytes, rows, model->config.n_head);
+    layout.kept.mid = take(&layout.kept_bytes, rows, d);
+    for (int32_t i = 0; i < model->family->inner_count; i++)
+        layout.kept.inner[i] = take(&layout.kept_bytes, rows, inner);
+
+    layout.work.flow = take(&layout.work_bytes, rows, d);
+    layout.work.normed = take(&layout.work_bytes, rows, d);
+    layout.work.wide = take(&layout.work_bytes, rows, shd_max(inner, projected));
+    layout.work.mean = take(&layout.work_bytes, rows, 1);
+    layout.work.rstd = take(&layout.work_bytes, rows, 1);
+    layout.work.attention = layout.work_bytes;
+    layout.work_bytes += attention_bytes;
+    return layout;
+}
+
 sherd_status shd_model_lay_out(shd_model *model) {
     const shd_model_config *config = &model->config;
-    int64_t rows = model->rows, d = config->d_model, inner = model->lengths[SHD_LENGTH_INNER];
-    int64_t projected = model->lengths[SHD_LENGTH_PROJECTED];
-
-    int64_t kept_bytes = 0;
-    model->kept.projected = take(&kept_bytes, rows, projected);
-    model->kept.attended = take(&kept_bytes, rows, d);
-    model->kept.log_sum = take(&kept_bytes, rows, config->n_head);
-    model->kept.mid = take(&kept_bytes, rows, d);
-    for (int32_t i = 0; i < model->family->inner_count; i++) model->kept.inner[i] = take(&kept_bytes, rows, inner);
+    int64_t rows = model->rows;
+    model->layout = shd_layout_make(
+        model, rows,
+        shd_max(shd_op_attention_scratch_bytes(config->context, model->head_size, config->threads),
+                shd_op_attention_backward_scratch_bytes(config->context, model->head_size, config->threads)));
     for (int32_t u = 0; u < model->description.unit_count - 1; u++) {
-        (void)take(&model->units[u].output_bytes, rows, d);
-        if (u > 0) model->units[u].activation_bytes = kept_bytes;
+        (void)take(&model->units[u].output_bytes, rows, config->d_model);
+        if (u > 0) model->units[u].activation_bytes = model->layout.kept_bytes;
     }
-
-    int64_t work_bytes = 0;
-    model->work.flow = take(&work_bytes, rows, d);
-    model->work.normed = take(&work_bytes, rows, d);
-    model->work.wide = take(&work_bytes, rows, shd_max(inner, projected));
-    model->work.mean = take(&work_bytes, rows, 1);
-    model->work.rstd = take(&work_bytes, rows, 1);
-    model->work.attention = work_bytes;
-    work_bytes += shd_max(shd_op_attention_scratch_bytes(config->context, model->head_size, config->threads),
-                          shd_op_attention_backward_scratch_bytes(config->context, model->head_size, config->threads));
-    model->description.scratch_bytes = work_bytes;
+    model->description.scratch_bytes = model->layout.work_bytes;
 
     int64_t fitting = CHUNK_BYTES / ((int64_t)sizeof(float) * config->vocab_size) / MIN_CHUNK_ROWS * MIN_CHUNK_ROWS;
     model->chunk_rows = shd_min(rows, shd_min(MAX_CHUNK_ROWS, shd_max(MIN_CHUNK_ROWS, fitting)));

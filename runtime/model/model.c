@@ -53,11 +53,6 @@ void shd_model_bind(shd_model *model, shd_pool *pool, const shd_batch *batch) {
     model->batch = *batch;
 }
 
-void shd_model_want_logits(shd_model *model, int64_t row, float *logits) {
-    model->wanted_row = row;
-    model->wanted_logits = logits;
-}
-
 shd_parameter shd_pass_tensor(const shd_pass *pass, int32_t tensor) {
     return (shd_parameter){
         .value = pass->view->parameters[tensor],
@@ -71,33 +66,47 @@ shd_parameter shd_pass_parameter(const shd_pass *pass, int32_t slot) {
 
 const float *shd_pass_input(const shd_pass *pass) { return pass->view->outputs[pass->view->unit - 1]; }
 
+void shd_pass_open(shd_pass *pass) {
+    char *scratch = pass->view->scratch;
+    const shd_layout *layout = pass->layout;
+    pass->rows = pass->sequences * pass->length;
+    pass->flow = (float *)(scratch + layout->work.flow);
+    pass->normed = (float *)(scratch + layout->work.normed);
+    pass->wide = (float *)(scratch + layout->work.wide);
+    pass->mean = (float *)(scratch + layout->work.mean);
+    pass->rstd = (float *)(scratch + layout->work.rstd);
+    pass->attention = scratch + layout->work.attention;
+}
+
+void shd_pass_forward(const shd_pass *pass) {
+    if (pass->view->unit == 0)
+        shd_embedding_forward(pass);
+    else if (pass->view->unit == pass->model->description.unit_count - 1)
+        shd_head_forward(pass);
+    else
+        shd_block_forward(pass);
+}
+
+/* The pass over the bound micro-batch. */
 static sherd_status open_pass(const shd_model *model, const sherd_view *view, shd_pass *pass) {
     if (!model->pool) return shd_fail(SHERD_STATE, "the model has no micro-batch: shd_model_bind comes first");
-    char *scratch = view->scratch;
     *pass = (shd_pass){
         .model = model,
         .view = view,
         .pool = model->pool,
-        .flow = (float *)(scratch + model->work.flow),
-        .normed = (float *)(scratch + model->work.normed),
-        .wide = (float *)(scratch + model->work.wide),
-        .mean = (float *)(scratch + model->work.mean),
-        .rstd = (float *)(scratch + model->work.rstd),
-        .attention = scratch + model->work.attention,
+        .layout = &model->layout,
+        .sequences = model->config.micro_batch,
+        .length = model->config.context,
+        .inputs = model->batch.inputs,
     };
+    shd_pass_open(pass);
     return SHERD_OK;
 }
 
 sherd_status shd_model_forward(void *user, const sherd_view *view) {
-    const shd_model *model = user;
     shd_pass pass;
-    SHD_TRY(open_pass(model, view, &pass));
-    if (view->unit == 0)
-        shd_embedding_forward(&pass);
-    else if (view->unit == model->description.unit_count - 1)
-        shd_head_forward(&pass);
-    else
-        shd_block_forward(&pass);
+    SHD_TRY(open_pass(user, view, &pass));
+    shd_pass_forward(&pass);
     return SHERD_OK;
 }
 

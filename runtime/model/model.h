@@ -59,10 +59,6 @@ typedef struct shd_model_work {
 shd_model_work shd_model_work_get(void);
 void shd_model_work_reset(void);
 
-/* Makes the head, in evaluation, write logits of row `row` of the micro-batch to `logits` [vocab_size] instead of
- * computing losses; NULL: losses again. */
-void shd_model_want_logits(shd_model *model, int64_t row, float *logits);
-
 /* Random initialisation: weights of two or more dimensions normal with σ 0.02 (residual projections
  * 0.02/√(2·n_layer)), norm gains 1, biases 0; each value a function of seed, tensor name and element index alone. A
  * sherd_fill_fn. */

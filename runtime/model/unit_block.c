@@ -2,6 +2,8 @@
 #include "runtime/model/units.h"
 #include "runtime/ops/ops.h"
 
+#include <string.h>
+
 /* A block's activations, and the lengths it works with. */
 typedef struct block {
     const float *x;
@@ -11,16 +13,17 @@ typedef struct block {
 
 static block block_open(const shd_pass *pass) {
     const shd_model *model = pass->model;
+    const shd_layout *layout = pass->layout;
     char *base = pass->view->activations[pass->view->unit];
     return (block){
         .x = shd_pass_input(pass),
-        .projected = (float *)(base + model->kept.projected),
-        .attended = (float *)(base + model->kept.attended),
-        .log_sum = (float *)(base + model->kept.log_sum),
-        .mid = (float *)(base + model->kept.mid),
-        .inner = {(float *)(base + model->kept.inner[0]), (float *)(base + model->kept.inner[1])},
+        .projected = (float *)(base + layout->kept.projected),
+        .attended = (float *)(base + layout->kept.attended),
+        .log_sum = (float *)(base + layout->kept.log_sum),
+        .mid = (float *)(base + layout->kept.mid),
+        .inner = {(float *)(base + layout->kept.inner[0]), (float *)(base + layout->kept.inner[1])},
         .out = pass->view->outputs[pass->view->unit],
-        .rows = model->rows,
+        .rows = pass->rows,
         .model = model->lengths[SHD_LENGTH_MODEL],
         .width = model->lengths[SHD_LENGTH_PROJECTED],
         .inner_length = model->lengths[SHD_LENGTH_INNER],
@@ -31,16 +34,16 @@ static block block_open(const shd_pass *pass) {
 static void rotate(const shd_pass *pass, float *rows_of_projections, bool inverse) {
     const shd_model *model = pass->model;
     if (!model->family->rotary) return;
-    shd_op_rope(pass->pool, model->rows, model->config.context, model->config.n_head + model->config.n_kv_head,
-                model->head_size, model->lengths[SHD_LENGTH_PROJECTED], model->rope_table, inverse,
+    shd_op_rope(pass->pool, pass->rows, pass->length, model->config.n_head + model->config.n_kv_head, model->head_size,
+                model->lengths[SHD_LENGTH_PROJECTED], model->rope_table + pass->past * model->head_size, inverse,
                 rows_of_projections);
 }
 
 static shd_attention attention_of(const shd_pass *pass, const block *b) {
     const shd_model *model = pass->model;
     return (shd_attention){
-        .sequences = model->config.micro_batch,
-        .context = model->config.context,
+        .sequences = pass->sequences,
+        .context = pass->length,
         .heads = model->config.n_head,
         .kv_heads = model->config.n_kv_head,
         .head_size = model->head_size,
@@ -56,6 +59,18 @@ static shd_attention attention_of(const shd_pass *pass, const block *b) {
     };
 }
 
+/* Adds the run's keys and values to the cache, and points attention at all that is there. */
+static void continue_from_cache(const shd_pass *pass, const block *b, shd_attention *attention) {
+    int64_t keys = pass->model->lengths[SHD_LENGTH_KEYS], pair = 2 * keys;
+    for (int64_t i = 0; i < b->rows; i++)
+        memcpy(pass->cache + (pass->past + i) * pair, b->projected + i * b->width + b->model,
+               (size_t)pair * sizeof(float));
+    attention->past = pass->past;
+    attention->k = pass->cache;
+    attention->v = pass->cache + keys;
+    attention->kv_stride = pair;
+}
+
 void shd_block_forward(const shd_pass *pass) {
     const shd_family *family = pass->model->family;
     block b = block_open(pass);
@@ -69,6 +84,7 @@ void shd_block_forward(const shd_pass *pass) {
     }
     rotate(pass, b.projected, false);
     shd_attention attention = attention_of(pass, &b);
+    if (pass->cache) continue_from_cache(pass, &b, &attention);
     shd_op_attention(pass->pool, &attention);
     shd_linear out = shd_pass_linear(pass, family->attention_out_slot);
     shd_linear_forward(pass->pool, &out, b.rows, b.attended, b.mid, b.model, b.x);

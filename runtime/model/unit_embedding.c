@@ -7,9 +7,10 @@ enum slot { TOKEN, POSITION };
 void shd_embedding_forward(const shd_pass *pass) {
     const shd_model *model = pass->model;
     bool positions = model->family->embedding.count > POSITION;
-    shd_op_embedding(pass->pool, model->rows, model->config.context, model->config.d_model, model->batch.inputs,
-                     shd_pass_parameter(pass, TOKEN).value, positions ? shd_pass_parameter(pass, POSITION).value : NULL,
-                     pass->view->outputs[pass->view->unit]);
+    const float *first =
+        positions ? shd_pass_parameter(pass, POSITION).value + pass->past * model->config.d_model : NULL;
+    shd_op_embedding(pass->pool, pass->rows, pass->length, model->config.d_model, pass->inputs,
+                     shd_pass_parameter(pass, TOKEN).value, first, pass->view->outputs[pass->view->unit]);
 }
 
 /* A tied token table has its gradient from the head already, whose backward ran first: add to it. */

@@ -25,12 +25,12 @@ void shd_head_forward(const shd_pass *pass) {
     const float *x = shd_pass_input(pass);
     shd_linear output = output_of(pass);
 
-    if (!pass->view->training && model->wanted_logits) {
-        shd_norm_forward(pass, NORM, 1, x + model->wanted_row * columns, pass->normed);
-        shd_linear_forward(pass->pool, &output, 1, pass->normed, model->wanted_logits, vocabulary, NULL);
+    if (pass->logits_wanted) {
+        shd_norm_forward(pass, NORM, 1, x + (pass->rows - 1) * columns, pass->normed);
+        shd_linear_forward(pass->pool, &output, 1, pass->normed, pass->logits_wanted, vocabulary, NULL);
         return;
     }
-    shd_norm_forward(pass, NORM, model->rows, x, pass->normed);
+    shd_norm_forward(pass, NORM, pass->rows, x, pass->normed);
     if (pass->view->training) return;
     for (int64_t first = 0; first < model->rows; first += model->chunk_rows) {
         int64_t rows = shd_min(model->chunk_rows, model->rows - first);

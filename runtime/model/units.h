@@ -1,6 +1,8 @@
 /* Inside a model: its object, the three kinds of unit, and the layers they are made of.
  *
- * Where a micro-batch's numbers live (rows = micro_batch × context, floats; all borders 64-byte aligned):
+ * Where a pass's numbers live (floats; all borders 64-byte aligned). rows: micro_batch × context in training and
+ * evaluation, the tokens of a run in a decoder (decoder.c), which keeps nothing for a backward and so has one memory for
+ * all `outputs`, a block's x and out included, and one for all `activations`:
  *
  * | unit      | kept from forward to backward, in `activations`   | recomputed in backward             |
  * | --------- | ------------------------------------------------- | ---------------------------------- |
@@ -13,8 +15,8 @@
  *
  * The output of every unit but the head, [rows, model], is in `outputs`; a block's input x is that of the unit before
  * it. What is recomputed in any case costs one pass over memory, no product. With recompute UNIT a block's forward runs
- * once more before its backward, up to the last product, whose result is still there. A
- * backward may overwrite what only it still needs (llama's inner[1]).
+ * once more before its backward, up to the last product, whose result is still there. A backward may overwrite what
+ * only it still needs (llama's inner[1]).
  *
  * | scratch                            | holds                                                               |
  * | ---------------------------------- | ------------------------------------------------------------------- |
@@ -33,6 +35,17 @@
 
 #define SHD_NORM_EPS 1e-5f
 
+/* The two tables as byte offsets, for some number of rows. */
+typedef struct shd_layout {
+    struct { /* in a block's activations */
+        int64_t projected, attended, log_sum, mid, inner[SHD_MAX_INNERS];
+    } kept;
+    struct { /* in scratch */
+        int64_t flow, normed, wide, mean, rstd, attention;
+    } work;
+    int64_t kept_bytes, work_bytes;
+} shd_layout;
+
 struct shd_model {
     shd_model_config config; /* `frozen` is gone after create; n_kv_head and d_ff are set for gpt2 too */
     const shd_family *family;
@@ -48,18 +61,11 @@ struct shd_model {
     sherd_unit *units;
     char *names; /* of tensors and units, one after the other */
 
-    struct { /* byte offsets in a block's activations */
-        int64_t projected, attended, log_sum, mid, inner[SHD_MAX_INNERS];
-    } kept;
-    struct { /* byte offsets in scratch */
-        int64_t flow, normed, wide, mean, rstd, attention;
-    } work;
+    shd_layout layout; /* of a micro-batch */
     float *rope_table; /* [context, head_size]; NULL without rotary positions */
 
     shd_pool *pool;
     shd_batch batch;
-    int64_t wanted_row;
-    float *wanted_logits; /* NULL: losses are wanted */
 };
 
 /* What shd_model_create does, in this order. config.c and describe.c; each of the last three fills its part of
@@ -68,12 +74,22 @@ sherd_status shd_config_check(const shd_model_config *config);
 sherd_status shd_model_list_tensors(shd_model *model);
 sherd_status shd_model_freeze(shd_model *model, const char *const *patterns, int32_t pattern_count);
 sherd_status shd_model_lay_out(shd_model *model);
+/* For `rows` rows, and `attention_bytes` of work memory for attention. Pure. */
+shd_layout shd_layout_make(const shd_model *model, int64_t rows, int64_t attention_bytes);
 
-/* One bracket of one unit: the view, with the areas of the scratch memory as pointers. */
+/* One bracket of one unit: the tokens it runs, and the view with the areas of the scratch memory as pointers. */
 typedef struct shd_pass {
     const shd_model *model;
     const sherd_view *view;
     shd_pool *pool;
+    const shd_layout *layout;
+    int64_t sequences, length, rows; /* rows = sequences × length */
+    const int32_t *inputs;           /* [rows] */
+    /* A decoder's run continues its one sequence: `past` tokens came before, in its block's `cache` are their keys and
+     * values [context, 2 · keys], where the run's own are added. NULL: nothing came before. */
+    int64_t past;
+    float *cache;
+    float *logits_wanted; /* [vocabulary]: of the last row, which the head writes instead of losses; or NULL */
     float *flow, *normed, *wide, *mean, *rstd;
     void *attention;
 } shd_pass;
@@ -88,6 +104,9 @@ shd_parameter shd_pass_tensor(const shd_pass *pass, int32_t tensor);
 shd_parameter shd_pass_parameter(const shd_pass *pass, int32_t slot);
 /* The output of the unit before the pass's. */
 const float *shd_pass_input(const shd_pass *pass);
+/* Points the pass into its view's scratch, as its layout says, and runs the unit's forward. */
+void shd_pass_open(shd_pass *pass);
+void shd_pass_forward(const shd_pass *pass);
 
 /* layer.c. A product with a weight: y = x · weight (+ bias) (+ residual). x is dense; rows of y are `y_stride`
  * apart, as are the residual's. */

@@ -2,159 +2,203 @@
 
 #include "io/checkpoint.h"
 #include "io/parameter_reader.h"
+#include "io/tokens.h"
+#include "runtime/base/arith.h"
 #include "runtime/base/memory.h"
-#include "runtime/base/random.h"
 #include "runtime/base/status.h"
-#include "runtime/model/model.h"
-#include "runtime/session/setup.h"
+#include "runtime/model/decoder.h"
 #include "runtime/train/note.h"
+#include "runtime/train/window.h"
 
-#include <math.h>
-#include <sherd/session.h>
 #include <string.h>
 
-enum { BYTES = 256 };
+enum { ALIGNMENT_BYTES = 64 };
 
-typedef struct text_generator {
+typedef struct generator {
     const shd_generate *request;
-    char *path;
+    const shd_generate_sink *sink;
+    char *path; /* of the checkpoint */
     shd_checkpoint *checkpoint;
-    shd_parameter_reader *reader;
     shd_model_config config;
     shd_model *model;
-    shd_pool *pool; /* the session's */
-    sherd_session *session;
-    int32_t *tokens; /* all so far; room for the prompt and what is generated */
-    int64_t token_count;
-    int32_t *inputs, *targets; /* [context] */
-    double *losses;            /* [context]; not used, the model wants a place */
-    float *logits;             /* [vocab_size] */
-} text_generator;
+    shd_decoder *decoder;
+    char *memory; /* of all parameters */
+    int64_t memory_bytes;
+    const void **parameters; /* by tensor, in `memory` */
+    int32_t *tokens;         /* the prompt, then what is generated */
+    int64_t prompt_count;
+    shd_window window, after_prompt; /* of the text; as it was when the prompt had been run */
+    float *logits, *prompt_logits;   /* [vocab_size]: of the next token; of the first one after the prompt */
+    int32_t *candidates;             /* [vocab_size] */
+    int64_t end_token;
+} generator;
 
-/* A sherd_fill_fn: from whichever rank files hold the elements. */
-static sherd_status fill(void *user, int32_t tensor, int64_t first, int64_t count, float *values) {
-    const text_generator *generator = user;
-    const char *name = shd_model_describe(generator->model)->tensors[tensor].name;
-    return shd_parameter_reader_read(generator->reader, name, first, count, values);
-}
-
-static sherd_status open_checkpoint(text_generator *generator) {
-    const char *given = generator->request->checkpoint;
-    SHD_TRY(shd_checkpoint_find(given, &generator->path));
-    if (!generator->path) return shd_fail(SHERD_DATA, "%s: there is no complete checkpoint", given);
-    SHD_TRY(shd_checkpoint_open(generator->path, &generator->checkpoint));
-    SHD_TRY(shd_parameter_reader_create(generator->checkpoint, &generator->reader));
-    const char *note = shd_checkpoint_content(generator->checkpoint)->note;
-    sherd_status status = shd_note_model(note, &generator->config);
-    if (status != SHERD_OK) return shd_fail_within(status, "%s", generator->path);
-    if (generator->config.vocab_size != BYTES && generator->config.vocab_size != BYTES + 1)
-        return shd_fail(
-            SHERD_DATA,
-            "%s: the model has %lld tokens, not the %d bytes (and one more for the end of a text): what they "
-            "spell is known to its tokenizer alone",
-            generator->path, (long long)generator->config.vocab_size, BYTES);
+static sherd_status open_checkpoint(generator *g) {
+    const char *given = g->request->checkpoint;
+    SHD_TRY(shd_checkpoint_find(given, &g->path));
+    if (!g->path) return shd_fail(SHERD_DATA, "%s: there is no complete checkpoint", given);
+    SHD_TRY(shd_checkpoint_open(g->path, &g->checkpoint));
+    sherd_status status = shd_note_model(shd_checkpoint_content(g->checkpoint)->note, &g->config);
+    if (status != SHERD_OK) return shd_fail_within(status, "%s", g->path);
+    g->config.micro_batch = 1;
+    g->config.threads = g->request->threads;
     return SHERD_OK;
 }
 
-static sherd_status open_session(text_generator *generator) {
-    generator->config.micro_batch = 1;
-    generator->config.threads = generator->request->threads;
-    SHD_TRY(shd_model_create(&generator->config, &generator->model));
-    sherd_options options = SHERD_OPTIONS_INIT;
-    options.eval_micro_steps = 1;
-    options.threads = generator->request->threads;
-    SHD_TRY(sherd_session_create(&options, shd_model_describe(generator->model), &generator->session));
-    generator->pool = shd_session_pool(generator->session);
-    SHD_TRY(sherd_session_fill(generator->session, fill, generator));
-
-    size_t context = (size_t)generator->config.context;
-    size_t longest = generator->request->prompt_bytes + (size_t)generator->request->token_count + 1;
-    generator->tokens = shd_alloc(longest, sizeof *generator->tokens);
-    generator->inputs = shd_alloc(context, sizeof *generator->inputs);
-    generator->targets = shd_alloc(context, sizeof *generator->targets);
-    generator->losses = shd_alloc(context, sizeof *generator->losses);
-    generator->logits = shd_alloc((size_t)generator->config.vocab_size, sizeof *generator->logits);
-    if (!generator->tokens || !generator->inputs || !generator->targets || !generator->losses || !generator->logits)
-        return shd_fail(SHERD_MEMORY, "no memory for %zu tokens", longest);
+/* What is asked for against what the checkpoint is. */
+static sherd_status check_request(generator *g) {
+    const shd_generate *request = g->request;
+    const int64_t vocab_size = g->config.vocab_size;
+    const bool bytes = shd_vocabulary_is_bytes(vocab_size);
+    if (request->bytes && !bytes)
+        return shd_fail(SHERD_DATA,
+                        "%s: the model has %lld tokens, not the %d bytes (and one more for the end of a text): what "
+                        "they spell is known to its tokenizer alone; give and take token ids",
+                        g->path, (long long)vocab_size, SHD_BYTE_TOKENS);
+    if (request->prompt_count == 0 && !bytes)
+        return shd_fail(SHERD_CONFIG, "%s: the model's tokens are no bytes; give it a token id to begin with", g->path);
+    for (int64_t i = 0; i < request->prompt_count; i++)
+        if (request->prompt[i] < 0 || request->prompt[i] >= vocab_size)
+            return shd_fail(SHERD_CONFIG, "token %d of the prompt is not one of the model's, 0 to %lld",
+                            request->prompt[i], (long long)vocab_size - 1);
+    if (request->end_token >= vocab_size)
+        return shd_fail(SHERD_CONFIG, "token %lld, which is to end a text, is not one of the model's, 0 to %lld",
+                        (long long)request->end_token, (long long)vocab_size - 1);
+    g->end_token = request->end_token;
+    if (g->end_token < 0 && vocab_size == SHD_BYTE_TOKENS + 1) g->end_token = SHD_BYTE_TOKENS;
     return SHERD_OK;
 }
 
-static void close_generator(text_generator *generator) {
-    sherd_session_destroy(generator->session);
-    shd_model_destroy(generator->model);
-    shd_parameter_reader_destroy(generator->reader);
-    shd_checkpoint_close(generator->checkpoint);
-    shd_free(generator->path);
-    shd_free(generator->tokens);
-    shd_free(generator->inputs);
-    shd_free(generator->targets);
-    shd_free(generator->losses);
-    shd_free(generator->logits);
+static int64_t count_elements(const sherd_tensor *tensor) {
+    int64_t count = 1;
+    for (int32_t d = 0; d < tensor->dim_count; d++) count *= tensor->shape[d];
+    return count;
 }
 
-/* The logits after the last token: one evaluation over the last tokens that fit the context, what follows them does not
- * matter since attention looks back only. */
-static sherd_status predict(text_generator *generator) {
-    int64_t context = generator->config.context, count = generator->token_count;
-    int64_t used = count < context ? count : context;
-    memset(generator->inputs, 0, (size_t)context * sizeof *generator->inputs);
-    memcpy(generator->inputs, generator->tokens + count - used, (size_t)used * sizeof *generator->inputs);
-    for (int64_t i = 0; i < context; i++) generator->targets[i] = -1;
-    const shd_batch batch = {.inputs = generator->inputs, .targets = generator->targets, .losses = generator->losses};
-    shd_model_bind(generator->model, generator->pool, &batch);
-    shd_model_want_logits(generator->model, used - 1, generator->logits);
-    SHD_TRY(sherd_evaluate_begin(generator->session));
-    int32_t unit_count = shd_model_describe(generator->model)->unit_count;
-    for (int32_t unit = 0; unit < unit_count; unit++) {
-        sherd_view view;
-        SHD_TRY(sherd_forward_begin(generator->session, unit, &view));
-        SHD_TRY(shd_model_forward(generator->model, &view));
-        SHD_TRY(sherd_forward_end(generator->session, unit));
+/* Bytes that a tensor takes in the generator's memory. */
+static int64_t tensor_bytes(const sherd_tensor *tensor) {
+    return shd_round_up(count_elements(tensor) * (int64_t)sizeof(float), ALIGNMENT_BYTES);
+}
+
+static sherd_status read_parameters(generator *g, const shd_parameter_reader *reader) {
+    const sherd_model *model = shd_model_describe(g->model);
+    char *at = g->memory;
+    for (int32_t t = 0; t < model->tensor_count; t++) {
+        const sherd_tensor *tensor = &model->tensors[t];
+        SHD_TRY(shd_parameter_reader_read(reader, tensor->name, 0, count_elements(tensor), (float *)at));
+        g->parameters[t] = at;
+        at += tensor_bytes(tensor);
     }
-    sherd_evaluation ignored;
-    return sherd_evaluate_end(generator->session, 0, &ignored);
+    return SHERD_OK;
 }
 
-/* Draws token number `position`: by inversion, with one uniform number that seed and position decide. */
-static int32_t draw(const text_generator *generator, int64_t position) {
-    const float *logits = generator->logits;
-    int32_t count = (int32_t)generator->config.vocab_size, best = 0;
-    for (int32_t i = 1; i < count; i++)
-        if (logits[i] > logits[best]) best = i;
-    double temperature = generator->request->temperature;
-    if (temperature == 0) return best;
-    double total = 0, highest = (double)logits[best];
-    for (int32_t i = 0; i < count; i++) total += exp(((double)logits[i] - highest) / temperature);
-    uint32_t words[4];
-    shd_philox(shd_random_key(generator->request->seed, "sample"), (uint64_t)position, 0, words);
-    double left = ((double)words[0] + 0.5) * 0x1p-32 * total;
-    for (int32_t i = 0; i < count; i++) {
-        left -= exp(((double)logits[i] - highest) / temperature);
-        if (left < 0) return i;
+static sherd_status load_parameters(generator *g) {
+    const sherd_model *model = shd_model_describe(g->model);
+    for (int32_t t = 0; t < model->tensor_count; t++) g->memory_bytes += tensor_bytes(&model->tensors[t]);
+    g->memory = shd_map(g->memory_bytes);
+    g->parameters = shd_alloc((size_t)model->tensor_count, sizeof *g->parameters);
+    if (!g->memory || !g->parameters)
+        return shd_fail(SHERD_MEMORY, "no memory for parameters of %lld bytes", (long long)g->memory_bytes);
+    shd_parameter_reader *reader;
+    SHD_TRY(shd_parameter_reader_create(g->checkpoint, &reader));
+    sherd_status status = read_parameters(g, reader);
+    shd_parameter_reader_destroy(reader);
+    return status;
+}
+
+static sherd_status take_prompt(generator *g) {
+    const shd_generate *request = g->request;
+    const size_t vocab_size = (size_t)g->config.vocab_size;
+    g->prompt_count = shd_max(request->prompt_count, 1);
+    g->tokens = shd_alloc((size_t)(g->prompt_count + request->token_count), sizeof *g->tokens);
+    g->logits = shd_alloc(vocab_size, sizeof *g->logits);
+    g->prompt_logits = shd_alloc(vocab_size, sizeof *g->prompt_logits);
+    g->candidates = shd_alloc(vocab_size, sizeof *g->candidates);
+    if (!g->tokens || !g->logits || !g->prompt_logits || !g->candidates)
+        return shd_fail(SHERD_MEMORY, "no memory for %lld tokens", (long long)(g->prompt_count + request->token_count));
+    g->tokens[0] = '\n';
+    if (request->prompt_count > 0)
+        memcpy(g->tokens, request->prompt, (size_t)request->prompt_count * sizeof *g->tokens);
+    return SHERD_OK;
+}
+
+/* Runs what is not known of the text; afterwards `logits` are those of its next token. */
+static sherd_status predict(generator *g) {
+    const int32_t unit_count = shd_model_describe(g->model)->unit_count;
+    if (g->request->recompute) g->window.known = 0;
+    for (bool whole = false; !whole;) {
+        const shd_window_run run = shd_window_next(&g->window);
+        shd_decoder_begin(g->decoder, run.past, g->tokens + run.first, run.count);
+        for (int32_t unit = 0; unit < unit_count; unit++) {
+            const sherd_view view = {.unit = unit, .parameters = g->parameters};
+            SHD_TRY(shd_decoder_forward(g->decoder, &view));
+        }
+        whole = shd_window_add(&g->window, &run);
     }
-    return best;
+    memcpy(g->logits, shd_decoder_logits(g->decoder), (size_t)g->config.vocab_size * sizeof *g->logits);
+    return SHERD_OK;
 }
 
-static sherd_status generate(text_generator *generator, shd_generate_sink sink, void *user) {
-    const shd_generate *request = generator->request;
-    for (size_t i = 0; i < request->prompt_bytes; i++) generator->tokens[i] = (unsigned char)request->prompt[i];
-    generator->token_count = (int64_t)request->prompt_bytes;
-    if (generator->token_count == 0) generator->tokens[generator->token_count++] = '\n';
+/* The text is the prompt alone again. What was kept of it is still there unless the window has moved on. */
+static sherd_status begin_sample(generator *g) {
+    const size_t logits_bytes = (size_t)g->config.vocab_size * sizeof *g->logits;
+    if (g->after_prompt.known == 0 || g->window.start != g->after_prompt.start) {
+        g->window = (shd_window){
+            .context = g->config.context, .longest_run = shd_decoder_longest_run(g->model), .count = g->prompt_count};
+        SHD_TRY(predict(g));
+        memcpy(g->prompt_logits, g->logits, logits_bytes);
+        g->after_prompt = g->window;
+        return SHERD_OK;
+    }
+    g->window = g->after_prompt;
+    memcpy(g->logits, g->prompt_logits, logits_bytes);
+    return SHERD_OK;
+}
+
+static sherd_status generate(generator *g, int64_t sample) {
+    const shd_generate *request = g->request;
+    SHD_TRY(begin_sample(g));
+    g->sink->begin(g->sink->user, sample);
     for (int64_t i = 0; i < request->token_count; i++) {
-        SHD_TRY(predict(generator));
-        int32_t token = draw(generator, i);
-        if (token >= BYTES) break;
-        sink(user, (unsigned char)token);
-        generator->tokens[generator->token_count++] = token;
+        if (i > 0) SHD_TRY(predict(g));
+        int32_t token;
+        SHD_TRY(
+            shd_draw_token(&request->draw, sample, i, g->logits, (int32_t)g->config.vocab_size, g->candidates, &token));
+        if (token == g->end_token) break;
+        g->sink->token(g->sink->user, token);
+        g->tokens[g->window.count++] = token;
     }
+    g->sink->end(g->sink->user, sample);
     return SHERD_OK;
 }
 
-sherd_status shd_generate_run(const shd_generate *request, shd_generate_sink sink, void *user) {
-    text_generator generator = {.request = request};
-    sherd_status status = open_checkpoint(&generator);
-    if (status == SHERD_OK) status = open_session(&generator);
-    if (status == SHERD_OK) status = generate(&generator, sink, user);
-    close_generator(&generator);
+static sherd_status run(generator *g) {
+    SHD_TRY(open_checkpoint(g));
+    SHD_TRY(check_request(g));
+    SHD_TRY(shd_model_create(&g->config, &g->model));
+    SHD_TRY(load_parameters(g));
+    SHD_TRY(shd_decoder_create(g->model, NULL, &g->decoder));
+    SHD_TRY(take_prompt(g));
+    for (int64_t sample = 0; sample < g->request->sample_count; sample++) SHD_TRY(generate(g, sample));
+    return SHERD_OK;
+}
+
+static void fini(generator *g) {
+    shd_decoder_destroy(g->decoder);
+    shd_model_destroy(g->model);
+    shd_checkpoint_close(g->checkpoint);
+    shd_unmap(g->memory, g->memory_bytes);
+    shd_free(g->parameters);
+    shd_free(g->path);
+    shd_free(g->tokens);
+    shd_free(g->logits);
+    shd_free(g->prompt_logits);
+    shd_free(g->candidates);
+}
+
+sherd_status shd_generate_run(const shd_generate *request, const shd_generate_sink *sink) {
+    generator g = {.request = request, .sink = sink};
+    sherd_status status = run(&g);
+    fini(&g);
     return status;
 }

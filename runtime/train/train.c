@@ -13,6 +13,7 @@
 #include "runtime/train/feed.h"
 #include "runtime/train/job_setup.h"
 #include "runtime/train/resume.h"
+#include "runtime/train/sample.h"
 #include "runtime/train/weights.h"
 
 #include <math.h>
@@ -28,6 +29,7 @@ typedef struct job_run {
     shd_model *model;
     sherd_session *session;
     shd_pool *pool;       /* the session's */
+    shd_sample *sample;   /* NULL: no texts are wanted */
     shd_metrics *metrics; /* rank 0 */
     shd_resume from;
     shd_train_summary summary;
@@ -74,7 +76,7 @@ static sherd_status evaluate_if_due(job_run *run, shd_metrics_row *row) {
     SHD_TRY(shd_evaluate(run->session, run->model, run->pool, run->validation, &run->evaluation, &run->options,
                          &row->validation_loss));
     run->summary.validation_loss = row->validation_loss;
-    return SHERD_OK;
+    return run->sample ? shd_sample_write(run->sample, run->session, run->summary.step) : SHERD_OK;
 }
 
 /* Writes the row, shows it, and starts the clock of the next one. */
@@ -210,6 +212,8 @@ static sherd_status start(job_run *run) {
     SHD_TRY(sherd_session_create(&run->options, shd_model_describe(run->model), &run->session));
     run->pool = shd_session_pool(run->session);
     SHD_TRY(fill(run));
+    if (run->job->train.sample_tokens > 0)
+        SHD_TRY(shd_sample_create(run->job, &run->options, run->model, run->pool, &run->sample));
     if (is_first_rank(run)) SHD_TRY(shd_metrics_open(run->job->log.dir, run->from.step, &run->metrics));
     return SHERD_OK;
 }
@@ -269,6 +273,7 @@ static sherd_status train(job_run *run, const sherd_options *place) {
 
 static void fini(job_run *run) {
     shd_metrics_close(run->metrics);
+    shd_sample_destroy(run->sample);
     sherd_session_destroy(run->session);
     shd_model_destroy(run->model);
     shd_resume_fini(&run->from);

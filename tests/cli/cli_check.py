@@ -213,27 +213,80 @@ class Train(unittest.TestCase):
             for threads in ("1", "2"):
                 done = subprocess.run([SHERD, "sample", f"{run}/checkpoints", "--prompt", "ab", "--tokens", "40", "--threads", threads],
                                       capture_output=True)
-                self.assertEqual((done.returncode, done.stderr), (0, b""))
+                self.assertEqual(done.returncode, 0, done.stderr)
                 self.assertTrue(done.stdout.startswith(b"ab"))
                 texts.add(done.stdout)
         self.assertEqual(len(texts), 1)
         other = subprocess.run([SHERD, "sample", f"{run}/checkpoints", "--prompt", "ab", "--tokens", "40", "--seed", "2"], capture_output=True)
         self.assertNotIn(other.stdout, texts)
 
-    def test_sampling_refuses_what_is_no_byte_model(self):
-        job = os.path.join(ROOT, "configs/llama-tiny.yaml")
-        done = sherd("train", job, "--set", f"run.dir={self.folder.name}/llama", "--set", "train.steps=6")
+    def trained(self, *settings):
+        """The checkpoints of a short run of the byte model."""
+        run = f"{self.folder.name}/trained"
+        done = sherd("train", self.job, *(word for setting in (f"run.dir={run}", "train.steps=3", *settings) for word in ("--set", setting)))
         self.assertEqual(done.returncode, 0, done.stderr)
-        done = sherd("sample", f"{self.folder.name}/llama/checkpoints", "--prompt", "ab")
-        self.assertEqual((done.returncode, done.stdout), (3, ""))
-        self.assertIn("259 tokens", done.stderr)
+        return f"{run}/checkpoints"
+
+    def test_sampling_without_the_cache_gives_the_same_text(self):
+        checkpoints = self.trained()
+        texts = {sherd("sample", checkpoints, "--prompt", "ab", "--tokens", "90", "--print-ids", *more).stdout
+                 for more in ((), ("--no-cache",), ("--top-k", "257", "--top-p", "1"))}
+        self.assertEqual(len(texts), 1)
+        self.assertEqual(texts.pop().split()[:2], ["97", "98"])
+
+    def test_sampling_takes_and_prints_ids_of_any_vocabulary(self):
+        checkpoints = self.trained("model.family=llama", "model.d_ff=64", "model.vocab_size=300")
+        done = sherd("sample", checkpoints, "--ids", "1, 2 299", "--print-ids", "--count", "2", "--tokens", "5", "--end-token", "0")
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        lines = done.stdout.splitlines()
+        self.assertEqual(len(lines), 2)
+        for line in lines:
+            ids = [int(word) for word in line.split(" ")]
+            self.assertEqual(ids[:3], [1, 2, 299])
+            self.assertTrue(len(ids) <= 8 and max(ids) < 300)
+        again = sherd("sample", checkpoints, "--ids", "1 2 299", "--print-ids", "--tokens", "5")
+        self.assertEqual(again.stdout.splitlines(), lines[:1])
+        for refused, code, said in ((("--prompt", "ab"), 3, "300 tokens"), (("--ids", "1"), 3, "300 tokens"), (("--print-ids",), 2, "token id to begin with"),
+                                    (("--ids", "300", "--print-ids"), 2, "token 300 of the prompt"), (("--ids", "1x", "--print-ids"), 2, "--ids: '1x'"),
+                                    (("--ids", " ", "--print-ids"), 2, "no token id"), (("--ids", "1", "--prompt", "a"), 2, "one prompt is needed"),
+                                    (("--ids", "1", "--print-ids", "--end-token", "300"), 2, "token 300, which is to end"),
+                                    (("--top-p", "1.5"), 2, "--top-p 1.5: a number from 0 to 1"), (("--count", "0"), 2, "--count 0"),
+                                    (("--prompt-file", "/nowhere"), 2, "/nowhere: cannot read the prompt: No such file")):
+            done = sherd("sample", checkpoints, *refused)
+            self.assertEqual((done.returncode, done.stdout), (code, ""), refused)
+            self.assertIn(said, done.stderr, refused)
+
+    def test_samples_are_separate_and_whole_characters(self):
+        checkpoints = self.trained()
+        done = sherd("sample", checkpoints, "--prompt", "ab", "--tokens", "0", "--count", "2")
+        self.assertEqual(done.stdout, "--- text 1 of 2\nab\n--- text 2 of 2\nab\n")
+        for torn in (b"\xe2\x82", b"\xf0\x9f\x98", b"\xc3"):
+            done = subprocess.run([SHERD, "sample", checkpoints, "--prompt-file", "-", "--tokens", "0"], input="ä€".encode() + torn, capture_output=True)
+            self.assertEqual((done.returncode, done.stdout.decode()), (0, "ä€\n"))
+            self.assertEqual(done.stderr.decode().split(": ")[-1].split(), [f"{byte:02x}" for byte in torn])
+        bytes_in = bytes(range(1, 256)) + b"\n"
+        with open(f"{self.folder.name}/prompt", "wb") as file:
+            file.write(bytes_in)
+        done = subprocess.run([SHERD, "sample", checkpoints, "--prompt-file", f"{self.folder.name}/prompt", "--tokens", "0"], capture_output=True)
+        self.assertEqual((done.returncode, done.stdout, done.stderr), (0, bytes_in + b"\n", b""))
+
+    def test_training_shows_what_the_model_writes(self):
+        tokens = os.path.join(ROOT, "tests/data/golden/gpt2-tiny/tokens.bin")
+        said = set()
+        for ranks in ("1", "2"):
+            done = sherd("train", self.job, "-n", ranks, "--set", f"run.dir={self.folder.name}/w{ranks}", "--set", "train.steps=4", "--set", "train.evaluate_every=2",
+                         "--set", f"data.validation={tokens}", "--set", "train.evaluate_sequences=4", "--set", "train.sample_tokens=50")
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertIn("sherd: after step 2 the model writes:\nsherd:   | ", done.stderr)
+            said.add("".join(line for line in done.stderr.splitlines() if line.startswith("sherd:   | ")))
+        self.assertEqual(len(said), 1)
+        planned = [sherd("plan", self.job, "--set", f"data.validation={tokens}", "--set", "train.evaluate_every=2", "--set", f"train.sample_tokens={n}").stdout for n in (0, 50)]
+        self.assertNotIn("texts, rank 0", planned[0])
+        self.assertRegex(planned[1], r"texts, rank 0 +[\d,]+ ")
+
+    def test_sampling_refuses_what_is_no_checkpoint(self):
         self.assertEqual(sherd("sample", self.folder.name).returncode, 3)
         self.assertEqual(sherd("sample").returncode, 2)
-        for option, value, range_ in (("--tokens", "-1", "0 to 16777216"), ("--temperature", "hot", "0 to 1000000"), ("--threads", "0", "1 to 1024"),
-                                      ("--seed", "1.5", "0 to 9223372036854775807")):
-            done = sherd("sample", self.folder.name, option, value)
-            self.assertEqual(done.returncode, 2)
-            self.assertRegex(done.stderr, f"^sherd: {option} {value}: a (whole )?number from {range_} is needed\n")
 
     def ranks_of(self, launcher):
         with open(f"/proc/{launcher}/task/{launcher}/children") as file:

@@ -119,10 +119,10 @@ static void llama_block(const plain *p, double *const *w) {
     add(T * d, p->h, p->a);
 }
 
-static double sequence_loss(const plain *p, double *const *w, const int32_t *inputs, const int32_t *targets,
-                            double *losses) {
+/* Leaves the last norm's output of every row in `a`; returns the matrix of the logits. */
+static const double *run_sequence(const plain *p, double *const *w, const int32_t *inputs) {
     bool gpt2 = p->c->family == SHD_MODEL_GPT2;
-    int64_t T = p->T, d = p->d, V = p->c->vocab_size, layers = p->c->n_layer;
+    int64_t T = p->T, d = p->d, layers = p->c->n_layer;
     for (int64_t t = 0; t < T; t++)
         for (int64_t i = 0; i < d; i++) p->h[t * d + i] = w[0][inputs[t] * d + i] + (gpt2 ? w[1][t * d + i] : 0);
     for (int64_t l = 0; l < layers; l++) {
@@ -136,7 +136,13 @@ static double sequence_loss(const plain *p, double *const *w, const int32_t *inp
         layer_norm(T, d, p->h, last[0], last[1], p->a);
     else
         rms_norm(T, d, p->h, last[0], p->a);
-    const double *output = p->c->tied_embeddings ? w[0] : last[gpt2 ? 2 : 1];
+    return p->c->tied_embeddings ? w[0] : last[gpt2 ? 2 : 1];
+}
+
+static double sequence_loss(const plain *p, double *const *w, const int32_t *inputs, const int32_t *targets,
+                            double *losses) {
+    int64_t T = p->T, d = p->d, V = p->c->vocab_size;
+    const double *output = run_sequence(p, w, inputs);
     double *logits = calloc((size_t)V, sizeof *logits), sum = 0;
     for (int64_t t = 0; t < T; t++) {
         losses[t] = 0;
@@ -151,18 +157,38 @@ static double sequence_loss(const plain *p, double *const *w, const int32_t *inp
     return sum;
 }
 
-double plain_loss(const shd_model_config *c, double *const *parameters, const int32_t *inputs, const int32_t *targets,
-                  double *losses) {
+enum { AREAS = 8 };
+
+static plain open_plain(const shd_model_config *c, int64_t length) {
     bool gpt2 = c->family == SHD_MODEL_GPT2;
-    plain p = {.c = c, .T = c->context, .d = c->d_model, .H = c->n_head, .K = gpt2 ? c->n_head : c->n_kv_head};
+    plain p = {.c = c, .T = length, .d = c->d_model, .H = c->n_head, .K = gpt2 ? c->n_head : c->n_kv_head};
     p.hd = p.d / p.H;
     p.f = gpt2 ? 4 * p.d : c->d_ff;
     int64_t width = p.f > 3 * p.d ? p.f : 3 * p.d;
-    double **areas[] = {&p.h, &p.a, &p.q, &p.k, &p.v, &p.o, &p.g, &p.u};
-    for (size_t i = 0; i < 8; i++) *areas[i] = calloc((size_t)(p.T * width), sizeof(double));
+    double **areas[AREAS] = {&p.h, &p.a, &p.q, &p.k, &p.v, &p.o, &p.g, &p.u};
+    for (int i = 0; i < AREAS; i++) *areas[i] = calloc((size_t)(p.T * width), sizeof(double));
+    return p;
+}
+
+static void close_plain(plain *p) {
+    double *areas[AREAS] = {p->h, p->a, p->q, p->k, p->v, p->o, p->g, p->u};
+    for (int i = 0; i < AREAS; i++) free(areas[i]);
+}
+
+double plain_loss(const shd_model_config *c, double *const *parameters, const int32_t *inputs, const int32_t *targets,
+                  double *losses) {
+    plain p = open_plain(c, c->context);
     double sum = 0;
     for (int64_t b = 0; b < c->micro_batch; b++)
         sum += sequence_loss(&p, parameters, inputs + b * p.T, targets + b * p.T, losses + b * p.T);
-    for (size_t i = 0; i < 8; i++) free(*areas[i]);
+    close_plain(&p);
     return sum;
+}
+
+void plain_logits(const shd_model_config *c, double *const *parameters, const int32_t *inputs, int64_t count,
+                  double *logits) {
+    plain p = open_plain(c, count);
+    const double *output = run_sequence(&p, parameters, inputs);
+    affine(1, p.d, c->vocab_size, p.a + (count - 1) * p.d, output, true, NULL, logits);
+    close_plain(&p);
 }

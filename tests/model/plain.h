@@ -10,4 +10,8 @@
 double plain_loss(const shd_model_config *config, double *const *parameters, const int32_t *inputs,
                   const int32_t *targets, double *losses);
 
+/* The logits [vocab_size] that follow `count` ≤ context tokens of one sequence. */
+void plain_logits(const shd_model_config *config, double *const *parameters, const int32_t *inputs, int64_t count,
+                  double *logits);
+
 #endif

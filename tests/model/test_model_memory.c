@@ -1,6 +1,7 @@
 /* Every allocation of a model and of its loading fails once: an error, and nothing left behind. */
 #include "golden.h"
 
+#include "runtime/model/decoder.h"
 #include "tests/support/failing_memory.h"
 
 #include <criterion/criterion.h>
@@ -49,6 +50,30 @@ Test(model_memory, is_given_back_whichever_allocation_of_loading_fails) {
     shd_weights *weights;
     cr_assert_eq(shd_weights_create(model, &g.source, &weights), SHERD_OK);
     shd_weights_destroy(weights);
+    cr_assert_eq(failing_memory_live(), before);
+    shd_model_destroy(model);
+    golden_close(&g);
+}
+
+Test(model_memory, is_given_back_whichever_allocation_of_a_decoder_fails) {
+    golden g;
+    golden_open(&g, "llama-tiny");
+    shd_model *model;
+    cr_assert_eq(shd_model_create(&g.config, &model), SHERD_OK);
+    int64_t before = failing_memory_live();
+    for (int64_t failing = 0;; failing++) {
+        failing_memory_after(failing);
+        shd_decoder *decoder = NULL;
+        sherd_status status = shd_decoder_create(model, NULL, &decoder);
+        if (status == SHERD_OK) {
+            cr_assert_geq(failing, 3);
+            shd_decoder_destroy(decoder);
+            break;
+        }
+        cr_assert_eq(status, SHERD_MEMORY, "allocation %ld", (long)failing);
+        cr_assert_null(decoder);
+        cr_assert_eq(failing_memory_live(), before, "allocation %ld leaks", (long)failing);
+    }
     cr_assert_eq(failing_memory_live(), before);
     shd_model_destroy(model);
     golden_close(&g);

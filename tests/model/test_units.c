@@ -1,4 +1,4 @@
-/* What units promise beyond right numbers: frozen tensors, bits, chunks, ignored targets, logits on request. */
+/* What units promise beyond right numbers: frozen tensors, bits, chunks, ignored targets. */
 #include "harness.h"
 
 #include <criterion/criterion.h>
@@ -185,32 +185,6 @@ Test(units, hold_few_logits_at_once) {
     cr_assert_eq(shd_model_create(&config, &model), SHERD_OK);
     cr_assert_eq(shd_model_describe(model)->logits_bytes, (int64_t)128 * 128256 * 4);
     shd_model_destroy(model);
-}
-
-Test(units, write_the_logits_of_one_row_on_request) {
-    for (int c = 0; c < CONFIGS; c++) {
-        harness h;
-        harness_open(&h, &configs[c], 0.3, 13);
-        harness_evaluate(&h);
-        double *losses = malloc((size_t)h.rows * sizeof *losses);
-        memcpy(losses, h.losses, (size_t)h.rows * sizeof *losses);
-        float *logits = malloc((size_t)h.config.vocab_size * sizeof *logits);
-        for (int64_t row = 0; row < h.rows; row += 7) {
-            if (h.targets[row] < 0) continue;
-            shd_model_want_logits(h.model, row, logits);
-            harness_evaluate(&h);
-            cr_assert(isnan(h.losses[row]));
-            double total = 0;
-            for (int64_t i = 0; i < h.config.vocab_size; i++) total += exp(logits[i]);
-            cr_assert_float_eq(log(total) - logits[h.targets[row]], losses[row], 1e-4);
-        }
-        shd_model_want_logits(h.model, 0, NULL);
-        harness_evaluate(&h);
-        cr_assert_eq(memcmp(losses, h.losses, (size_t)h.rows * sizeof *losses), 0);
-        free(logits);
-        free(losses);
-        harness_close(&h);
-    }
 }
 
 Test(units, need_a_micro_batch) {
