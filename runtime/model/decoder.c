@@ -135,7 +135,7 @@ sherd_status shd_decoder_forward(shd_decoder *decoder, const sherd_view *view) {
         .layout = &decoder->layout,
         .sequences = 1,
         .length = decoder->count,
-        .inputs = decoder->tokens,
+        .batch = {.inputs = decoder->tokens},
         .past = decoder->past,
         .cache = block ? (float *)(decoder->memory + (view->unit - 1) * decoder->cache_bytes) : NULL,
         .logits_wanted = decoder->logits,

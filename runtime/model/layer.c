@@ -90,7 +90,7 @@ void shd_norm_forward(const shd_pass *pass, int32_t slot, int64_t rows, const fl
 }
 
 void shd_norm_backward(const shd_pass *pass, int32_t slot, const float *x, const float *dy, bool add) {
-    int64_t rows = pass->model->rows, columns = pass->model->lengths[SHD_LENGTH_MODEL];
+    int64_t rows = pass->rows, columns = pass->model->lengths[SHD_LENGTH_MODEL];
     shd_parameter weight = shd_pass_parameter(pass, slot);
     const float *residual = add ? pass->flow : NULL;
     if (pass->model->family->rms_norm)

@@ -50,7 +50,7 @@ void shd_model_bind(shd_model *model, shd_pool *pool, const shd_batch *batch) {
     assert(shd_pool_threads(pool) <= model->config.threads);
     if (!model->pool) shd_ops_init(); /* before its first product; who only plans with a model needs no kernels */
     model->pool = pool;
-    model->batch = *batch;
+    model->bound = *batch;
 }
 
 shd_parameter shd_pass_tensor(const shd_pass *pass, int32_t tensor) {
@@ -97,7 +97,7 @@ static sherd_status open_pass(const shd_model *model, const sherd_view *view, sh
         .layout = &model->layout,
         .sequences = model->config.micro_batch,
         .length = model->config.context,
-        .inputs = model->batch.inputs,
+        .batch = model->bound,
     };
     shd_pass_open(pass);
     return SHERD_OK;

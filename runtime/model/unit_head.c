@@ -32,12 +32,12 @@ void shd_head_forward(const shd_pass *pass) {
     }
     shd_norm_forward(pass, NORM, pass->rows, x, pass->normed);
     if (pass->view->training) return;
-    for (int64_t first = 0; first < model->rows; first += model->chunk_rows) {
-        int64_t rows = shd_min(model->chunk_rows, model->rows - first);
+    for (int64_t first = 0; first < pass->rows; first += model->chunk_rows) {
+        int64_t rows = shd_min(model->chunk_rows, pass->rows - first);
         shd_linear_forward(pass->pool, &output, rows, pass->normed + first * columns, pass->view->logits, vocabulary,
                            NULL);
-        shd_op_cross_entropy(pass->pool, rows, vocabulary, pass->view->logits, model->batch.targets + first, 0, false,
-                             model->batch.losses + first);
+        shd_op_cross_entropy(pass->pool, rows, vocabulary, pass->view->logits, pass->batch.targets + first, 0, false,
+                             pass->batch.losses + first);
     }
 }
 
@@ -47,12 +47,12 @@ void shd_head_backward(const shd_pass *pass) {
     float *logits = pass->view->logits;
     shd_linear output = output_of(pass);
 
-    for (int64_t first = 0; first < model->rows; first += model->chunk_rows) {
-        int64_t rows = shd_min(model->chunk_rows, model->rows - first);
+    for (int64_t first = 0; first < pass->rows; first += model->chunk_rows) {
+        int64_t rows = shd_min(model->chunk_rows, pass->rows - first);
         const float *normed = pass->normed + first * columns;
         shd_linear_forward(pass->pool, &output, rows, normed, logits, vocabulary, NULL);
-        shd_op_cross_entropy(pass->pool, rows, vocabulary, logits, model->batch.targets + first, pass->view->loss_scale,
-                             true, model->batch.losses + first);
+        shd_op_cross_entropy(pass->pool, rows, vocabulary, logits, pass->batch.targets + first, pass->view->loss_scale,
+                             true, pass->batch.losses + first);
         shd_linear_backward_weight(pass->pool, &output, rows, normed, logits, vocabulary, first > 0);
         shd_linear_backward_input(pass->pool, &output, rows, logits, vocabulary, pass->wide + first * columns, false);
     }

@@ -65,7 +65,7 @@ struct shd_model {
     float *rope_table; /* [context, head_size]; NULL without rotary positions */
 
     shd_pool *pool;
-    shd_batch batch;
+    shd_batch bound; /* what the next passes run */
 };
 
 /* What shd_model_create does, in this order. config.c and describe.c; each of the last three fills its part of
@@ -84,7 +84,7 @@ typedef struct shd_pass {
     shd_pool *pool;
     const shd_layout *layout;
     int64_t sequences, length, rows; /* rows = sequences × length */
-    const int32_t *inputs;           /* [rows] */
+    shd_batch batch;                 /* a decoder has inputs only */
     /* A decoder's run continues its one sequence: `past` tokens came before, in its block's `cache` are their keys and
      * values [context, 2 · keys], where the run's own are added. NULL: nothing came before. */
     int64_t past;
