@@ -203,6 +203,21 @@ sherd_status shd_tokens_read(shd_tokens *tokens, int64_t index, int32_t *inputs,
     return SHERD_OK;
 }
 
+sherd_status shd_tokens_sample(shd_tokens *tokens) {
+    enum { SAMPLES = 64 };
+    int64_t last = shd_tokens_sequence_count(tokens) - 1, counted;
+    int64_t samples = shd_min(SAMPLES, last + 1);
+    int32_t *room = shd_alloc(2 * (size_t)tokens->context, sizeof *room);
+    if (!room) return shd_fail(SHERD_MEMORY, "%s: out of memory", tokens->path);
+    sherd_status status = SHERD_OK;
+    for (int64_t i = 0; i < samples && status == SHERD_OK; i++) {
+        int64_t index = i == samples - 1 ? last : last / samples * i;
+        status = shd_tokens_read(tokens, index, room, room + tokens->context, &counted);
+    }
+    shd_free(room);
+    return status;
+}
+
 sherd_status shd_tokens_fingerprint(shd_tokens *tokens, uint64_t *out) {
     enum { SAMPLES = 64, SAMPLE_BYTES = 1024 };
     unsigned char sample[SAMPLE_BYTES];

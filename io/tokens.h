@@ -42,6 +42,10 @@ int64_t shd_tokens_sequence_count(const shd_tokens *tokens);
  * time. */
 sherd_status shd_tokens_read(shd_tokens *tokens, int64_t index, int32_t *inputs, int32_t *targets, int64_t *counted);
 
+/* Reads a few sequences, the first and the last among them, for what shd_tokens_read refuses: a vocabulary that does not
+ * fit shows at once. Fails: DATA, IO, MEMORY. */
+sherd_status shd_tokens_sample(shd_tokens *tokens);
+
 /* A hash of format, token count and 64 samples spread over the file, to tell that data has changed. Fails: DATA, IO. */
 sherd_status shd_tokens_fingerprint(shd_tokens *tokens, uint64_t *out);
 

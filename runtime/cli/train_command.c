@@ -5,6 +5,7 @@
 #include "runtime/cli/job_arguments.h"
 #include "runtime/cli/train_rank.h"
 #include "runtime/cli/verdict.h"
+#include "runtime/train/preflight.h"
 #include "runtime/train/train.h"
 
 #include <inttypes.h>
@@ -130,22 +131,31 @@ static int run_rank(const train_request *request, const shd_job *job) {
     return shd_train_rank_run(&rank);
 }
 
+/* One process of a job looks at everything and holds its folders: the launcher; without one of ours, the first rank. */
+static int start(const train_request *request, const shd_job *job, int argc, char **argv) {
+    bool is_rank = request->launched || request->joins;
+    bool is_first = !is_rank || (request->joins && !strcmp(getenv("RANK"), "0"));
+    int64_t first_step = 0;
+    shd_claim claim = SHD_CLAIM_INIT;
+    sherd_status status = is_first || request->dry_run ? shd_train_check(job, &first_step) : SHERD_OK;
+    if (status == SHERD_OK && request->dry_run) return shd_train_dry_run_say(job, first_step);
+    if (status == SHERD_OK && is_first) status = shd_claim_take(job, &claim);
+    int code = SHD_EXIT_DONE;
+    if (status != SHERD_OK)
+        code = fail(status);
+    else if (job->run.ranks > 1 && !is_rank)
+        code = launch(job, argc, argv);
+    else
+        code = run_rank(request, job);
+    shd_claim_release(&claim);
+    return code;
+}
+
 static int train(const train_request *request, const shd_command *command, int argc, char **argv) {
     shd_job *job;
     int code = shd_job_arguments_load(&request->job, command, &job);
     if (code) return code;
-    /* Ranks are started by someone who has looked, or look for themselves when they open things. */
-    bool is_rank = request->launched || request->joins;
-    if (!is_rank || request->dry_run) {
-        sherd_status status = shd_train_check(job);
-        if (status != SHERD_OK) code = fail(status);
-    }
-    if (code == SHD_EXIT_DONE && request->dry_run)
-        code = shd_train_dry_run_say(job);
-    else if (code == SHD_EXIT_DONE && job->run.ranks > 1 && !is_rank)
-        code = launch(job, argc, argv);
-    else if (code == SHD_EXIT_DONE)
-        code = run_rank(request, job);
+    code = start(request, job, argc, argv);
     shd_job_destroy(job);
     return code;
 }

@@ -149,7 +149,19 @@ int shd_train_rank_run(const shd_train_rank *rank) {
     return code;
 }
 
-int shd_train_dry_run_say(const shd_job *job) {
+/* Where the job would begin. */
+static void say_outlook(const shd_job *job, int64_t first_step) {
+    if (first_step > job->train.steps)
+        printf("the newest checkpoint has %" PRId64 " steps, more than train.steps %" PRId64
+               ": nothing to do; raise train.steps to go on\n",
+               first_step, job->train.steps);
+    else if (first_step == job->train.steps)
+        printf("all %" PRId64 " steps are done: nothing to do; raise train.steps to go on\n", first_step);
+    else if (first_step > 0)
+        printf("goes on from the newest checkpoint, after step %" PRId64 "\n", first_step);
+}
+
+int shd_train_dry_run_say(const shd_job *job, int64_t first_step) {
     shd_plan *plan;
     int64_t sample_bytes;
     sherd_status status = shd_sample_bytes(job, &sample_bytes);
@@ -168,6 +180,7 @@ int shd_train_dry_run_say(const shd_job *job) {
            job->shard.stage, job->run.ranks, job->run.ranks == 1 ? "" : "s", plan->allocated_bytes, allocated, states);
     if (sample_bytes > 0)
         printf("and on rank 0 %" PRId64 " bytes for the texts of train.sample_tokens\n", sample_bytes);
+    say_outlook(job, first_step);
     shd_plan_destroy(plan);
     return SHD_EXIT_DONE;
 }

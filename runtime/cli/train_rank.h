@@ -16,7 +16,8 @@ typedef struct shd_train_rank {
 /* Trains; rank 0 shows progress. Returns the exit code, errors said. */
 int shd_train_rank_run(const shd_train_rank *rank);
 
-/* Says what the job would be: ranks, stage, model, memory a rank. Returns the exit code. */
-int shd_train_dry_run_say(const shd_job *job);
+/* Says what the job would be: ranks, stage, model, memory a rank, and that it would begin after `first_step` completed
+ * steps. Returns the exit code. */
+int shd_train_dry_run_say(const shd_job *job, int64_t first_step);
 
 #endif

@@ -12,6 +12,7 @@
 #include "runtime/train/evaluate.h"
 #include "runtime/train/feed.h"
 #include "runtime/train/job_setup.h"
+#include "runtime/train/preflight.h"
 #include "runtime/train/resume.h"
 #include "runtime/train/sample.h"
 #include "runtime/train/weights.h"
@@ -296,13 +297,6 @@ sherd_status shd_train_run(const shd_job *job, const sherd_options *place, const
 
 /* --- looking without starting ------------------------------------------------------------------------------------- */
 
-static sherd_status check_plan(const shd_job *job) {
-    shd_plan *plan;
-    SHD_TRY(shd_job_plan(job, (int32_t)job->shard.stage, 0, &plan));
-    shd_plan_destroy(plan);
-    return SHERD_OK;
-}
-
 static sherd_status check_init(const shd_job *job) {
     shd_model *model;
     shd_weights_file *file;
@@ -316,15 +310,27 @@ static sherd_status check_init(const shd_job *job) {
 
 static sherd_status check_data(job_run *run) {
     SHD_TRY(open_data(run));
+    SHD_TRY(shd_tokens_sample(shd_feed_tokens(run->training)));
+    if (run->validation) SHD_TRY(shd_tokens_sample(shd_feed_tokens(run->validation)));
     return shd_resume_find(run->job, shd_feed_tokens(run->training), false, &run->from);
 }
 
-sherd_status shd_train_check(const shd_job *job) {
+static sherd_status check_all(job_run *run, const shd_plan *plan) {
+    SHD_TRY(shd_preflight_memory(run->job, plan));
+    SHD_TRY(check_init(run->job));
+    SHD_TRY(check_data(run));
+    bool writes = run->from.step < run->job->train.steps;
+    return writes ? shd_preflight_outputs(run->job, plan) : SHERD_OK;
+}
+
+sherd_status shd_train_check(const shd_job *job, int64_t *first_step) {
     job_run run = {.job = job};
+    shd_plan *plan;
     shd_job_options(job, &run.options);
-    SHD_TRY(check_plan(job));
-    SHD_TRY(check_init(job));
-    sherd_status status = check_data(&run);
+    SHD_TRY(shd_job_plan(job, (int32_t)job->shard.stage, 0, &plan));
+    sherd_status status = check_all(&run, plan);
+    if (status == SHERD_OK) *first_step = run.from.step;
+    shd_plan_destroy(plan);
     fini(&run);
     return status;
 }

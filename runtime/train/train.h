@@ -44,11 +44,12 @@ typedef struct shd_train_hooks {
     void *user;
 } shd_train_hooks;
 
-/* Looks at all that a job needs beyond its file, without starting anything: the model, the session's options, the
- * init file (names, shapes), data files (header, length, format), a checkpoint to resume from. One process does it
- * before ranks are started.
+/* Looks at all that a job needs beyond its file, without starting or making anything: the model, the session's options,
+ * the machine's memory, the init file (names, shapes), data files (header, length, format, ids in samples), a
+ * checkpoint to resume from, the folders of outputs and the room there. One process does it before ranks are started.
+ * *first_step: where the job would begin, completed steps; not below train.steps when there is nothing to do.
  * Fails: CONFIG, DATA (file and place), IO, MEMORY. */
-sherd_status shd_train_check(const shd_job *job);
+sherd_status shd_train_check(const shd_job *job, int64_t *first_step);
 
 /* Trains until train.steps. `place`: rank, world_size and rendezvous of this process (sherd_options_from_env); the rest
  * of it is not looked at. Collective over the ranks of the job, which must have the same job. `hooks` may be NULL. A

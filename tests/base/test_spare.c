@@ -14,6 +14,11 @@ Test(spare, what_is_available_is_less_than_all_there_is) {
     cr_assert_lt(available, all_bytes());
 }
 
+Test(spare, there_is_no_more_than_the_machine_has) {
+    cr_assert_gt(shd_memory_total(), 0);
+    cr_assert_leq(shd_memory_total(), all_bytes());
+}
+
 Test(spare, more_than_the_machine_has_is_refused_before_a_page_is_taken) {
     cr_assert_not(shd_memory_can_spare(2 * all_bytes()));
     cr_assert_null(shd_map(2 * all_bytes()));

@@ -320,12 +320,13 @@ class Train(unittest.TestCase):
             time.sleep(0.01)
         return job
 
-    def test_a_job_too_large_for_the_machine_says_so_once_and_exits_1(self):
+    def test_a_job_too_large_for_the_machine_says_so_once_and_exits_2(self):
         large = ("model.d_model=32768", "model.n_layer=96", "model.n_head=64", "model.vocab_size=257")
         for stage in ("0", "3"):
             done = sherd("train", self.job, "-n", "4", "--set", f"shard.stage={stage}", *(word for setting in large for word in ("--set", setting)))
-            self.assertEqual(done.returncode, 1, done.stderr)
-            self.assertRegex(done.stderr, r"^sherd: rank (\d): .*\d bytes.*\nsherd: rank \1 of 4 \(pid \d+\) failed with exit code 1(; the others were ended)?\n$")
+            self.assertEqual(done.returncode, 2, done.stderr)
+            self.assertRegex(done.stderr, r"^sherd: \S+: 4 ranks of \d+ bytes need \S+ GiB, and this machine has \S+ GiB; lower .*\n$")
+            self.assertEqual("or set shard.stage: 3" in done.stderr, stage == "0")
 
     def test_a_killed_rank_ends_the_job_named_with_exit_4(self):
         for victim in (0, 1) * 10:
@@ -367,6 +368,40 @@ class Train(unittest.TestCase):
             self.assertNotIn("failed", said)
             with open(os.path.join(job.run_dir, "metrics.jsonl")) as file:
                 self.assertTrue(file.read().endswith("}\n"))
+
+    def test_a_second_job_in_the_same_folders_is_refused(self):
+        for ranks in ("1", "2"):
+            job = self.start_long_job(ranks)
+            for settings in ([], [f"checkpoint.dir={self.folder.name}/elsewhere{ranks}"]):
+                done = sherd("train", self.job, "--set", f"run.dir={job.run_dir}", *(word for s in settings for word in ("--set", s)))
+                self.assertEqual(done.returncode, 1, done.stderr)
+                self.assertRegex(done.stderr, rf"^sherd: (checkpoint|log).dir is \S+, which another job writes to \(process {job.pid}\); ")
+            # Its lock goes with the last of its processes: the next job need not wait for anything else.
+            job.kill()
+            done = sherd("train", self.job, "--set", f"run.dir={job.run_dir}", "--set", "train.steps=2")
+            self.assertEqual(done.returncode, 0, done.stderr)
+            job.wait()
+
+    def test_outputs_are_looked_at_before_anything_is_done(self):
+        path = os.path.join(self.folder.name, "file")
+        with open(path, "w"):
+            pass
+        for key in ("checkpoint.dir", "log.dir"):
+            for command in (("train", self.job, "-n", "2"), ("train", self.job, "--dry-run")):
+                done = sherd(*command, "--set", f"{key}={path}/below")
+                self.assertEqual((done.returncode, done.stdout), (3, ""))
+                self.assertEqual(done.stderr, f"sherd: --set {key}={path}/below: {key} is {path}/below, but {path} is a file; a folder is needed\n")
+        # /proc takes no folders, from nobody.
+        done = sherd("train", self.job, "-n", "2", "--set", "checkpoint.dir=/proc/checkpoints")
+        self.assertEqual((done.returncode, done.stdout), (3, ""))
+        self.assertIn("checkpoint.dir: cannot make the folder /proc/checkpoints", done.stderr)
+
+    def test_a_dry_run_tells_where_the_job_begins(self):
+        self.assertEqual(sherd("train", self.job, "--set", "train.steps=2").returncode, 0)
+        for steps, said in ((3, "goes on from the newest checkpoint, after step 2"), (2, "all 2 steps are done"), (1, "has 2 steps, more than train.steps 1")):
+            done = sherd("train", self.job, "--dry-run", "--set", f"train.steps={steps}")
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertIn(said, done.stdout)
 
     def test_usr1_does_not_end_the_job(self):
         job = self.start_long_job()

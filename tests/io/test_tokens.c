@@ -125,6 +125,21 @@ Test(tokens, beyond_the_vocabulary_are_named_with_their_byte) {
     shd_tokens_close(tokens);
 }
 
+/* The first, the last, and some between: enough for a vocabulary that does not fit. */
+Test(tokens, are_sampled_at_both_ends) {
+    for (int at = 0; at < 3; at++) {
+        write_tokens("tokens.u16", 2000, 2, NULL);
+        int file = open("tokens.u16", O_WRONLY);
+        cr_assert_eq(pwrite(file, "\xff", 1, at == 1 ? 2 * 1999 : 0), 1);
+        close(file);
+        if (at == 2) write_tokens("tokens.u16", 2000, 2, NULL);
+        shd_tokens *tokens;
+        cr_assert_eq(open_tokens("tokens.u16", SHD_FORMAT_AUTO, 1, &tokens), SHERD_OK);
+        cr_assert_eq(shd_tokens_sample(tokens), at == 2 ? SHERD_OK : SHERD_DATA, "case %d", at);
+        shd_tokens_close(tokens);
+    }
+}
+
 Test(tokens, of_a_file_cut_short_during_a_run_are_an_error_and_not_a_signal) {
     write_tokens("tokens.u16", 5000, 2, NULL);
     shd_tokens *tokens = NULL;

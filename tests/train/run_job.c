@@ -115,7 +115,7 @@ sherd_status check_job(const char *text, const char *const *settings) {
     shd_job *job = NULL;
     write_text("job.yaml", text);
     sherd_status status = shd_job_load("job.yaml", list, count_settings(settings, list), &job);
-    if (status == SHERD_OK) status = shd_train_check(job);
+    if (status == SHERD_OK) status = shd_train_check(job, &(int64_t){0});
     shd_job_destroy(job);
     return status;
 }

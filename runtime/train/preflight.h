@@ -1,0 +1,33 @@
+/* What a job needs of the machine: memory, and folders that it can write and that nobody else writes. */
+#ifndef SHD_TRAIN_PREFLIGHT_H
+#define SHD_TRAIN_PREFLIGHT_H
+
+#include "io/job.h"
+#include "shard/plan.h"
+
+/* Whether the machine has the memory that all ranks take together, were it empty. Fails: CONFIG (both numbers, and what
+ * to lower). */
+sherd_status shd_preflight_memory(const shd_job *job, const shd_plan *plan);
+
+/* Looks, without making anything, whether checkpoint.dir and log.dir are folders, or can be made, and can be written,
+ * and whether there is room for one checkpoint. Fails: DATA (the key with its place, the folder, the cause). */
+sherd_status shd_preflight_outputs(const shd_job *job, const shd_plan *plan);
+
+/* The right to write checkpoint.dir and log.dir, for as long as the process and those it has started live: a lock
+ * (flock) on a file in each, which the kernel drops with the last of them, however they end. */
+typedef struct shd_claim {
+    int locks[2]; /* descriptors that started programs inherit; -1: none */
+} shd_claim;
+#define SHD_CLAIM_INIT                                                                                                 \
+    {                                                                                                                  \
+        { -1, -1 }                                                                                                     \
+    }
+
+/* Makes both folders, tries whether files can be made in them, and locks them. A job that has just been killed may still
+ * be ending: its lock is waited for, a few seconds.
+ * Owns: release with shd_claim_release, also after a failure. Fails: DATA (a folder that cannot be made or written), IO
+ * (another job has it). */
+sherd_status shd_claim_take(const shd_job *job, shd_claim *claim);
+void shd_claim_release(shd_claim *claim);
+
+#endif
