@@ -144,7 +144,7 @@
     X(shard, stage, int64_t, INT, DEFAULT("3"), INTS(0, 3), "", \
       "ranks split: 0 nothing, 1 optimizer state, 2 and gradients, 3 and parameters") \
     X(shard, gather, sherd_gather, CHOICE, DEFAULT("auto"), WORDS(GATHER), "", \
-      "gathered parameters live once a host or in a copy a rank; stage 0 has copies") \
+      "gathered parameters live once per host or in a copy per rank; stage 0 has copies") \
     X(shard, prefetch, int64_t, INT, DEFAULT("1"), INTS(0, 64), "units", \
       "gathered ahead of the one computing; stage 3 only, unused otherwise")
 

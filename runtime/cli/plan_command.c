@@ -71,7 +71,7 @@ static void print_heading(const plan_set *set) {
            policy->stage, shd_gather_text(policy));
     if (plan->gather_count > 0 && policy->world_size > 1) printf(", prefetch %" PRId32, policy->prefetch);
     int64_t micro_steps = job->train.global_batch / (job->train.micro_batch * job->run.ranks);
-    printf(", %" PRId64 " micro-batch%s of %" PRId64 " x %" PRId64 " tokens a rank and step\n\n", micro_steps,
+    printf(", %" PRId64 " micro-batch%s of %" PRId64 " x %" PRId64 " tokens per rank and step\n\n", micro_steps,
            micro_steps == 1 ? "" : "es", job->train.micro_batch, job->model.context);
 }
 
@@ -110,6 +110,18 @@ static int64_t model_state_bytes(const shd_plan *plan, int unused) {
     return plan->model_state_bytes;
 }
 
+/* What the words mean, and why stages look alike where they do. */
+static void print_notes(const shd_plan *plan) {
+    printf("\n'allocated' is what the job takes. 'model states' are parameters, gradients and optimizer state as the "
+           "ZeRO\npapers count them, for ranks that share nothing; 'master' are fp32 copies of parameters in fewer "
+           "bits: none in\nfp32; 'reduce_buffers' hold the gradients of the units in backward until they are folded "
+           "into shards.\nMemory that ranks share is charged to them in equal parts.\n");
+    if (plan->policy.world_size > 1 && plan->policy.gather_shared)
+        printf("\nWith gather shared, stages 1 to 3 take the same: parameters live once per host, and gradients are "
+               "folded into\nshards at every stage. '--set shard.gather=copy' shows what ranks with copies of their "
+               "own take.\n");
+}
+
 static void print_comparison(const plan_set *set) {
     printf("Stages compared, each rank\n  %-16s", "");
     for (int stage = 0; stage < STAGES; stage++)
@@ -123,9 +135,7 @@ static void print_comparison(const plan_set *set) {
     print_cells(set, "  bytes", allocated_bytes, 0, with_commas);
     print_cells(set, "model states", model_state_bytes, 0, human_size);
     print_cells(set, "  bytes", model_state_bytes, 0, with_commas);
-    printf("\n'allocated' is what the job takes; 'model states' are parameters, gradients and optimizer state as the "
-           "ZeRO\n"
-           "papers count them. Shared memory is charged to the ranks in equal parts.\n");
+    print_notes(chosen(set));
 }
 
 /* --- JSON --------------------------------------------------------------------------------------------------------- */

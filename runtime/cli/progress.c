@@ -10,6 +10,8 @@
 /* How much of the smoothed values a new step makes up once many are in. */
 static const double smoothing = 0.05;
 enum { REDRAW_MS = 100, FIELD_BYTES = 48 };
+/* From so many steps, and seconds, of this run on the time left is told. */
+enum { GUESS_STEPS = 5, GUESS_S = 1 };
 
 /* Milliseconds of the monotonic clock. */
 static double now_ms(void) {
@@ -63,11 +65,13 @@ typedef enum field { STEP, LOSS, SMOOTH, GRAD, RATE, SPEED, MEMORY, LEFT, FIELDS
 
 static void write_fields(const shd_progress *progress, double at_ms, char fields[FIELDS][FIELD_BYTES]) {
     const shd_progress_row *row = &progress->last;
-    char bytes[16], left[16];
+    char bytes[16], left[16] = "-";
     int64_t done = row->step - progress->first_step;
     double spent_s = (at_ms - progress->start_ms) / 1e3;
     shd_bytes_text((double)row->peak_bytes, bytes);
-    shd_time_text(done > 0 ? spent_s / (double)done * (double)(progress->steps - row->step) : 0, left);
+    /* The first steps are slow, memory being touched for the first time: a guess from them alone would be absurd. */
+    bool known = (done >= GUESS_STEPS && spent_s >= GUESS_S) || row->step == progress->steps;
+    if (known) shd_time_text(spent_s / (double)done * (double)(progress->steps - row->step), left);
     snprintf(fields[STEP], FIELD_BYTES, "step %" PRId64 "/%" PRId64, row->step, progress->steps);
     snprintf(fields[LOSS], FIELD_BYTES, "loss %.4f", row->loss);
     snprintf(fields[SMOOTH], FIELD_BYTES, "smooth %.4f", smoothed_loss(progress));
@@ -176,7 +180,7 @@ void shd_progress_finish(shd_progress *progress, bool went_well) {
     if (went_well && progress->last.step > 0) {
         char spent[16];
         shd_time_text((now_ms() - progress->start_ms) / 1e3, spent);
-        fprintf(progress->out, "done: %" PRId64 " steps in %s, loss %.4f (smoothed %.4f)",
+        fprintf(progress->out, "done: %" PRId64 " steps in %s, loss %.4f (%.4f smoothed over this run)",
                 progress->last.step - progress->first_step, spent, progress->last.loss, smoothed_loss(progress));
         if (!isnan(progress->last_validation))
             fprintf(progress->out, ", validation loss %.4f after step %" PRId64, progress->last_validation,

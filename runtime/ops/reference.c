@@ -1,4 +1,4 @@
-/* The reference, once a type. tgmath picks expf or exp by the type, and so on. */
+/* The reference, once per type. tgmath picks expf or exp by the type, and so on. */
 #include "runtime/ops/reference.h"
 
 #include <stddef.h>

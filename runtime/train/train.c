@@ -241,7 +241,7 @@ static void log_time(const job_run *run) {
     shd_model_work products = shd_model_work_get();
     if (all_ms <= 0 || products.ms <= 0) return;
     shd_log(SHERD_LOG_INFO,
-            "rank 0 spent %.1f s in steps: %.1f%% computing (%.1f%% in products, at %.1f GFLOP/s), %.2f%% waiting for "
+            "rank 0 spent %.1f s in steps: %.1f%% computing (%.1f%% in products, at %.1f GFLOP/s), %.1f%% waiting for "
             "communication, %.1f%% in the optimizer, %.1f%% elsewhere",
             all_ms / 1e3, 100 * total->compute_ms / all_ms, 100 * products.ms / all_ms,
             products.flop / products.ms / 1e6, 100 * total->exposed_comm_ms / all_ms,

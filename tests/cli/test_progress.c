@@ -126,6 +126,21 @@ Test(progress, time_left_counts_from_where_the_run_resumed) {
     shd_progress_fini(&progress);
 }
 
+Test(progress, time_left_is_not_guessed_from_the_first_steps) {
+    shd_progress progress = open_progress(100000, 100000);
+    shd_progress_start(&progress, 0);
+    shd_progress_row shown = row(1, 4);
+    shd_progress_step(&progress, &shown);
+    char line[SHD_PROGRESS_BYTES];
+    shd_progress_format(&progress, progress.start_ms + 3000, 200, line);
+    cr_assert(strstr(line, "left -"), "%s", line);
+    shown = row(6, 4);
+    shd_progress_step(&progress, &shown);
+    shd_progress_format(&progress, progress.start_ms + 3000, 200, line);
+    cr_assert(strstr(line, "left 13:53:17"), "%s", line);
+    shd_progress_fini(&progress);
+}
+
 Test(progress, quantities_are_for_people) {
     char word[16];
     shd_bytes_text(0, word);
