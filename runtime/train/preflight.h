@@ -3,7 +3,7 @@
 #define SHD_TRAIN_PREFLIGHT_H
 
 #include "io/job.h"
-#include "shard/plan.h"
+#include "runtime/session/setup.h"
 
 /* Whether the machine has the memory that all ranks take together, were it empty. Fails: CONFIG (both numbers, and what
  * to lower). */
