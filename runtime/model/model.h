@@ -38,10 +38,13 @@ void shd_model_destroy(shd_model *model);
 const sherd_model *shd_model_describe(const shd_model *model);
 
 /* One micro-batch. inputs: [micro_batch, context] ids; targets: the same, negative where a target counts for nothing.
- * losses: [micro_batch × context] per-token losses (natural log), written by the head. Borrowed until the next call. */
+ * losses: [micro_batch × context] per-token losses (natural log), written by the head. document_starts: [micro_batch,
+ * context], the place in its sequence where a token's document begins, before which it does not attend; NULL: it
+ * attends to all before it. Positions count from the sequence's start all the same. Borrowed until the next call. */
 typedef struct shd_batch {
     const int32_t *inputs, *targets;
     double *losses;
+    const int32_t *document_starts;
 } shd_batch;
 /* The first call prepares the process for products (shd_ops_init). `pool` has at most config.threads threads. */
 void shd_model_bind(shd_model *model, shd_pool *pool, const shd_batch *batch);

@@ -56,6 +56,7 @@ static shd_attention attention_of(const shd_pass *pass, const block *b) {
         .out_stride = b->model,
         .log_sum = b->log_sum,
         .scratch = pass->attention,
+        .starts = pass->batch.document_starts,
     };
 }
 

@@ -45,7 +45,11 @@ typedef struct attention_call {
 typedef struct query_block {
     int64_t first, rows, keys; /* keys [0, past + first + rows) */
     int64_t q_at, kv_at, out_at, log_sum_at;
+    const int32_t *starts; /* of the rows, or NULL */
 } query_block;
+
+/* The first key that row `row` of the block sees. */
+static int64_t first_seen(const query_block *b, int64_t row) { return b->starts ? b->starts[row] : 0; }
 
 static query_block block_of(const attention_call *call, int64_t sequence, int64_t head, int64_t block) {
     const shd_attention *a = call->a;
@@ -57,7 +61,14 @@ static query_block block_of(const attention_call *call, int64_t sequence, int64_
     b.kv_at = sequence * (a->past + a->context) * a->kv_stride + kv_head * a->head_size;
     b.out_at = (row + b.first) * a->out_stride + head * a->head_size;
     b.log_sum_at = (sequence * a->heads + head) * a->context + b.first;
+    b.starts = a->starts ? a->starts + row + b.first : NULL;
     return b;
+}
+
+/* Zeroes the keys of a row that are before `from` or not before `end`. */
+static void mask(float *row, int64_t from, int64_t end, int64_t keys) {
+    memset(row, 0, sizeof(float) * (size_t)from);
+    memset(row + end, 0, sizeof(float) * (size_t)(keys - end));
 }
 
 /* scores = scale·q·kᵀ of a block, the masked part included. */
@@ -82,10 +93,10 @@ static void forward_task(void *argument, int64_t index, int32_t worker) {
     block_scores(call, &b, scores);
     for (int64_t i = 0; i < b.rows; i++) {
         float *row = scores + i * stride;
-        const int64_t seen = a->past + b.first + i + 1;
-        const float largest = call->kernels->max(seen, row);
-        const double sum = call->kernels->exp_sum(seen, row, largest, row);
-        memset(row + seen, 0, sizeof(float) * (size_t)(b.keys - seen));
+        const int64_t from = first_seen(&b, i), end = a->past + b.first + i + 1;
+        const float largest = call->kernels->max(end - from, row + from);
+        const double sum = call->kernels->exp_sum(end - from, row + from, largest, row + from);
+        mask(row, from, end, b.keys);
         inverse_sum[i] = (float)(1.0 / sum);
         a->log_sum[b.log_sum_at + i] = (float)((double)largest + log(sum));
     }
@@ -117,13 +128,13 @@ static void block_backward(const attention_call *call, const query_block *b, boo
     shd_product_run(false, true, b->rows, b->keys, size, 1.0f, dout, a->out_stride, a->v + b->kv_at, a->kv_stride,
                     false, ds, stride);
     for (int64_t i = 0; i < b->rows; i++) {
-        const int64_t seen = b->first + i + 1;
-        const size_t masked_bytes = sizeof(float) * (size_t)(b->keys - seen);
+        float *p_row = p + i * stride, *ds_row = ds + i * stride;
+        const int64_t from = first_seen(b, i), end = b->first + i + 1;
         const float mean = call->kernels->dot(size, dout + i * a->out_stride, a->out + b->out_at + i * a->out_stride);
-        call->kernels->softmax_backward(seen, a->log_sum[b->log_sum_at + i], mean, call->scale, p + i * stride,
-                                        ds + i * stride);
-        memset(p + i * stride + seen, 0, masked_bytes);
-        memset(ds + i * stride + seen, 0, masked_bytes);
+        call->kernels->softmax_backward(end - from, a->log_sum[b->log_sum_at + i], mean, call->scale, p_row + from,
+                                        ds_row + from);
+        mask(p_row, from, end, b->keys);
+        mask(ds_row, from, end, b->keys);
     }
     shd_product_run(true, false, b->keys, size, b->rows, 1.0f, p, stride, dout, a->out_stride, !first,
                     call->dv + b->kv_at, a->kv_stride);

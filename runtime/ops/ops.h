@@ -99,6 +99,8 @@ typedef struct shd_attention {
     float *log_sum;
     void *scratch; /* shd_op_attention_scratch_bytes */
     int64_t past;
+    /* [sequences, context]: the first key of its sequence that a query sees, not after its own; NULL: all see the first. */
+    const int32_t *starts;
 } shd_attention;
 int64_t shd_op_attention_scratch_bytes(int64_t context, int64_t head_size, int32_t threads);
 void shd_op_attention(shd_pool *pool, const shd_attention *attention);

@@ -8,20 +8,37 @@
 
 typedef struct shape {
     int64_t sequences, context, heads, kv_heads, head_size, pad;
-    double scale; /* of queries: how peaked the softmax is */
+    double scale;     /* of queries: how peaked the softmax is */
+    int64_t document; /* about so many tokens a document, attention staying within; 0: one document */
 } shape;
 
 /* Blocks are 64 rows: contexts below, at, and just above one and two of them. */
 static const shape shapes[] = {
-    {0, 4, 1, 1, 4, 0, 1},    {1, 1, 1, 1, 1, 0, 1},    {2, 18, 5, 1, 8, 3, 1},
-    {3, 33, 1, 1, 17, 0, 1},  {1, 64, 4, 2, 16, 5, 1},  {2, 65, 6, 3, 6, 1, 4},
-    {1, 129, 4, 4, 32, 0, 1}, {1, 200, 6, 2, 64, 7, 1}, {1, 130, 5, 5, 10, 0, 30},
+    {0, 4, 1, 1, 4, 0, 1},     {1, 1, 1, 1, 1, 0, 1},    {2, 18, 5, 1, 8, 3, 1},       {3, 33, 1, 1, 17, 0, 1},
+    {1, 64, 4, 2, 16, 5, 1},   {2, 65, 6, 3, 6, 1, 4},   {1, 129, 4, 4, 32, 0, 1},     {1, 200, 6, 2, 64, 7, 1},
+    {1, 130, 5, 5, 10, 0, 30}, {3, 9, 2, 1, 5, 0, 1, 2}, {2, 200, 4, 2, 16, 3, 1, 40}, {2, 150, 2, 2, 8, 0, 4, 5},
 };
 enum { SHAPES = sizeof shapes / sizeof *shapes };
 
 static int64_t q_count(const shape *s) { return s->sequences * s->context * (s->heads * s->head_size + s->pad); }
 static int64_t kv_count(const shape *s) { return s->sequences * s->context * (s->kv_heads * s->head_size + s->pad); }
 static int64_t row_count(const shape *s) { return s->sequences * s->heads * s->context; }
+
+/* Documents of 1 to 2·document - 1 tokens, other ones in every sequence. */
+static const int32_t *document_starts(const shape *s) {
+    if (s->document == 0) return NULL;
+    int32_t *starts = check_memory(s->sequences * s->context * (int64_t)sizeof *starts);
+    uint32_t state = 1;
+    for (int64_t i = 0, left = 0, start = 0; i < s->sequences * s->context; i++, left--) {
+        if (left == 0 || i % s->context == 0) {
+            state = state * 1664525u + 1013904223u;
+            left = 1 + (state >> 16) % (2 * s->document - 1);
+            start = i % s->context;
+        }
+        starts[i] = (int32_t)start;
+    }
+    return starts;
+}
 
 static shd_reference_attention_operands_f64 exact_operands(const shape *s, const float *q, const float *k,
                                                            const float *v, const float *out) {
@@ -39,7 +56,8 @@ static shd_reference_attention_operands_f64 exact_operands(const shape *s, const
                                                   check_widen(q_count(s), out),
                                                   stride,
                                                   check_doubles(row_count(s)),
-                                                  check_doubles(s->context)};
+                                                  check_doubles(s->context),
+                                                  document_starts(s)};
 }
 
 typedef struct gradients {
@@ -80,7 +98,8 @@ static void try_shape(const shape *s) {
                                                   check_copy(q_count(s), blank_q),
                                                   stride,
                                                   check_floats(row_count(s)),
-                                                  check_floats(s->context)};
+                                                  check_floats(s->context),
+                                                  document_starts(s)};
     gradients plain_gradients = new_gradients(s, blank_q, blank_kv), fast_gradients[CHECK_POOLS];
     shd_reference_attention_f32(&plain);
     shd_reference_attention_backward_f32(&plain, dout, plain_gradients.dq, plain_gradients.dk, plain_gradients.dv);
@@ -103,6 +122,7 @@ static void try_shape(const shape *s) {
                                   stride,
                                   check_floats(row_count(s)),
                                   check_memory(scratch)};
+        fast[p].starts = document_starts(s);
         shd_op_attention(check_pools[p], &fast[p]);
         fast[p].scratch = check_memory(scratch_backward);
         fast_gradients[p] = new_gradients(s, blank_q, blank_kv);
@@ -171,12 +191,17 @@ static void try_past(const shape *s, int64_t last) {
                                                   check_copy(q_count(s), blank),
                                                   stride,
                                                   check_floats(row_count(s)),
-                                                  check_floats(s->context)};
+                                                  check_floats(s->context),
+                                                  document_starts(s)};
     shd_reference_attention_f32(&plain);
 
     const int64_t past = s->context - last, count = s->sequences * last * stride;
     float *last_q = check_floats(count), *plain_out = check_floats(count);
     double *exact_out = check_doubles(count);
+    const int32_t *starts = document_starts(s);
+    int32_t *last_starts = check_memory((s->sequences * last + 1) * (int64_t)sizeof *last_starts);
+    for (int64_t i = 0; starts && i < s->sequences * last; i++)
+        last_starts[i] = starts[i / last * s->context + past + i % last];
     for (int64_t i = 0; i < count; i++) {
         const int64_t sequence = i / (last * stride), at = sequence * s->context * stride + past * stride;
         last_q[i] = q[at + i % (last * stride)];
@@ -201,7 +226,8 @@ static void try_past(const shape *s, int64_t last) {
                               .kv_stride = kv_stride,
                               .out = out,
                               .out_stride = stride,
-                              .past = past};
+                              .past = past,
+                              .starts = starts ? last_starts : NULL};
         fast.log_sum = check_floats(s->sequences * s->heads * last);
         fast.scratch = check_memory(shd_op_attention_scratch_bytes(s->context, s->head_size, p + 1));
         shd_op_attention(check_pools[p], &fast);
@@ -222,6 +248,34 @@ Test(attention, goes_on_after_a_past) {
         }
 }
 
+/* What is in a document depends on nothing before it, not even on what is no number. */
+Test(attention, documents_do_not_see_earlier_ones) {
+    check_begin();
+    enum { CONTEXT = 100, BORDER = 70 };
+    const shape s = {1, CONTEXT, 2, 1, 8, 0, 1};
+    const float *q = check_random(q_count(&s), 1, 1), *dout = check_random(q_count(&s), 4, 1);
+    float *k = check_random(kv_count(&s), 2, 1), *v = check_random(kv_count(&s), 3, 1), *out[2], *dq[2], *dk[2];
+    int32_t starts[CONTEXT] = {0};
+    for (int i = BORDER; i < CONTEXT; i++) starts[i] = BORDER;
+    for (int i = 0; i < 2; i++) {
+        out[i] = check_floats(q_count(&s));
+        dq[i] = check_floats(q_count(&s));
+        dk[i] = check_floats(kv_count(&s));
+        shd_attention a = {1, CONTEXT, 2, 1, 8, q, k, v, 16, 8, out[i], 16, check_floats(2 * CONTEXT)};
+        a.scratch = check_memory(shd_op_attention_backward_scratch_bytes(CONTEXT, 8, 1));
+        a.starts = starts;
+        shd_op_attention(check_pools[0], &a);
+        shd_op_attention_backward(check_pools[0], &a, dout, dq[i], dk[i], check_floats(kv_count(&s)));
+        for (int j = 0; j < BORDER * 8; j++) k[j] = -k[j], v[j] += 1;
+    }
+    const int64_t at = BORDER * 16, bytes = (CONTEXT - BORDER) * 16 * 4;
+    check_same_bits("rows behind the border", bytes, out[0] + at, out[1] + at);
+    check_same_bits("query gradients behind the border", bytes, dq[0] + at, dq[1] + at);
+    check_same_bits("key gradients behind the border", bytes / 2, dk[0] + at / 2, dk[1] + at / 2);
+    cr_assert(memcmp(out[0] + at - 16, out[1] + at - 16, 16 * 4) != 0);
+    check_end();
+}
+
 typedef struct problem {
     shd_reference_attention_operands_f64 a;
     const double *dout;
@@ -235,7 +289,7 @@ static double attention_loss(void *context) {
 
 Test(attention, reference_gradients_are_the_derivatives) {
     check_begin();
-    const shape s = {2, 9, 4, 2, 5, 0, 1};
+    const shape s = {2, 9, 4, 2, 5, 0, 1, 3};
     const float *q = check_random(q_count(&s), 1, 1), *k = check_random(kv_count(&s), 2, 1);
     const float *v = check_random(kv_count(&s), 3, 1);
     problem p = {exact_operands(&s, q, k, v, q), check_widen(q_count(&s), check_random(q_count(&s), 4, 1))};
