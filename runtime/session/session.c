@@ -266,6 +266,17 @@ sherd_status shd_session_agree(sherd_session *session, sherd_status mine) {
                                       : shd_fail(failed->status, "rank %d: %s", r, failed->text);
 }
 
+sherd_status shd_session_compare(sherd_session *session, const char *what, uint64_t value) {
+    char text[20];
+    snprintf(text, sizeof text, "%016llx", (unsigned long long)value);
+    SHD_TRY(shd_session_vote(session, SHERD_OK, text));
+    for (int32_t r = 1; r < session->options.world_size; r++)
+        if (strcmp(session->ballots[r].text, session->ballots[0].text) != 0)
+            return shd_fail(SHERD_DATA, "rank %d has other %s than rank 0 (fingerprints %s and %s)", r, what,
+                            session->ballots[r].text, session->ballots[0].text);
+    return SHERD_OK;
+}
+
 /* --- parameters --------------------------------------------------------------------------------------------------- */
 
 sherd_status shd_session_begin_life(sherd_session *session) {

@@ -31,4 +31,9 @@ shd_pool *shd_session_pool(sherd_session *session);
 /* Its plan. Borrowed. */
 const shd_plan *shd_session_plan(const sherd_session *session);
 
+/* Makes sure that every rank has the same `value`, a hash of what they must share beyond the session's options; `what`
+ * names it: "data". Collective; at any moment but inside a step or evaluation. Fails: DATA on all ranks alike (the
+ * first rank that differs from rank 0), and what ends a session. */
+sherd_status shd_session_compare(sherd_session *session, const char *what, uint64_t value);
+
 #endif

@@ -1,4 +1,5 @@
 /* Ranks of one job that do not do the same: an error on all of them, in which the ranks and what each did are named. */
+#include "runtime/session/setup.h"
 #include "support/ranks.h"
 #include "support/toy.h"
 
@@ -103,4 +104,26 @@ Test(divergence, a_rank_that_evaluates_while_the_others_step_is_named_on_all, .t
 Test(divergence, a_rank_that_saves_while_the_others_step_is_named_on_all, .timeout = 60) { diverge_everywhere(SAVES); }
 Test(divergence, a_rank_that_leaves_while_the_others_step_is_named_on_all, .timeout = 60) {
     diverge_everywhere(LEAVES);
+}
+
+/* Rank 2 holds something else than the others. */
+static int compare(void *user, const sherd_options *options) {
+    (void)user;
+    sherd_session *session;
+    EXPECT(sherd_session_create(options, toy_model(), &session) == SHERD_OK);
+    EXPECT(shd_session_compare(session, "data", 0x1234) == SHERD_OK);
+    EXPECT(shd_session_compare(session, "data", options->rank == 2 ? 0x99 : 0x1234) == SHERD_DATA);
+    EXPECT(strcmp(sherd_last_error(), "rank 2 has other data than rank 0 (fingerprints 0000000000000099 and "
+                                      "0000000000001234)") == 0);
+    /* The session lives on. */
+    EXPECT(sherd_session_fill(session, toy_fill, NULL) == SHERD_OK);
+    sherd_session_destroy(session);
+    return 0;
+}
+
+Test(divergence, of_what_ranks_must_share_is_named_on_all_of_them, .timeout = 30) {
+    sherd_options options = SHERD_OPTIONS_INIT;
+    options.micro_steps = BATCH / RANKS;
+    options.timeout_s = options.start_timeout_s = 20;
+    cr_assert_eq(run_ranks(RANKS, &options, compare, NULL), 0);
 }
