@@ -33,6 +33,19 @@ typedef struct shd_job_texts {
     const char *const *items;
     int32_t count;
 } shd_job_texts;
+/* Where sequences come from: files and globs, and how often against the other sources. */
+enum { SHD_JOB_SOURCES = 64 };
+typedef struct shd_job_data_source {
+    const char **paths;
+    int32_t path_count;
+    bool listed;   /* the paths were written as a list */
+    double weight; /* 1 where none is written */
+} shd_job_data_source;
+typedef struct shd_job_sources {
+    const shd_job_data_source *items; /* 1 to SHD_JOB_SOURCES */
+    int32_t count;
+    bool weighted; /* written as a list of {path, weight} */
+} shd_job_sources;
 typedef struct shd_job_source {
     const char *path; /* NULL: `word` holds */
     int32_t word;     /* shd_job_init or shd_job_resume */

@@ -1,4 +1,5 @@
 /* What a job's keys mean together: computed defaults, absolute paths, and keys that exclude each other. */
+#include "io/file_list.h"
 #include "io/job_keys.h"
 #include "io/tokens.h"
 #include "runtime/base/arith.h"
@@ -38,16 +39,39 @@ static sherd_status find_job_folder(const shd_job *job, const char *working, con
     return folder ? join(job, working, folder, out) : out_of_memory(job);
 }
 
+/* `folder` with its own special characters quoted where `path` is a glob, which it only leads to. */
+static sherd_status glob_base(const shd_job *job, const char *folder, const char *path, const char **out) {
+    *out = folder;
+    if (!shd_path_is_glob(path) || !strpbrk(folder, "*?[\\")) return SHERD_OK;
+    char *quoted = shd_keep_take(job->keep, 2 * strlen(folder) + 1), *at = quoted;
+    if (!quoted) return out_of_memory(job);
+    for (; *folder; *at++ = *folder++)
+        if (strchr("*?[\\", *folder)) *at++ = '\\';
+    *out = quoted;
+    return SHERD_OK;
+}
+
+static sherd_status make_sources_absolute(const shd_job *job, const char *base, const shd_job_sources *sources) {
+    for (int32_t i = 0; i < sources->count; i++)
+        for (int32_t k = 0; k < sources->items[i].path_count; k++) {
+            const char **path = &sources->items[i].paths[k], *from;
+            SHD_TRY(glob_base(job, base, *path, &from));
+            SHD_TRY(join(job, from, *path, path));
+        }
+    return SHERD_OK;
+}
+
 static sherd_status make_absolute(shd_job *job, const char *folder, const char *working) {
     int32_t count;
     const shd_job_key *keys = shd_job_keys(&count);
     for (int32_t i = 0; i < count; i++) {
         void *field = (char *)job + keys[i].offset;
-        const char **path = NULL;
+        const char **path = NULL, *base = job->origins[i].from_setting ? working : folder;
+        if (keys[i].kind == SHD_KIND_SOURCES) SHD_TRY(make_sources_absolute(job, base, field));
         if (keys[i].kind == SHD_KIND_PATH || keys[i].kind == SHD_KIND_PATH_OR_NULL) path = field;
         if (keys[i].kind == SHD_KIND_WORD_OR_PATH) path = &((shd_job_source *)field)->path;
         if (!path || !*path) continue;
-        SHD_TRY(join(job, job->origins[i].from_setting ? working : folder, *path, path));
+        SHD_TRY(join(job, base, *path, path));
     }
     return SHERD_OK;
 }
@@ -120,6 +144,15 @@ static sherd_status check_data(const shd_job *job) {
         return shd_yaml_fail(
             &place, "data.ignored_token", "%lld is not below model.vocab_size %lld; token ids are 0 to %lld",
             (long long)job->data.ignored_token, (long long)job->model.vocab_size, (long long)job->model.vocab_size - 1);
+    place = place_of(job, "data.document_separator");
+    if (job->data.document_separator >= job->model.vocab_size)
+        return shd_yaml_fail(&place, "data.document_separator",
+                             "%lld is not below model.vocab_size %lld; the model must know it as a token",
+                             (long long)job->data.document_separator, (long long)job->model.vocab_size);
+    place = place_of(job, "data.attend_across_documents");
+    if (!job->data.attend_across_documents && job->data.document_separator < 0)
+        return shd_yaml_fail(&place, "data.attend_across_documents",
+                             "false, but there is no data.document_separator to tell documents apart; set it too");
     place = place_of(job, "train.evaluate_every");
     if (job->train.evaluate_every > 0 && !job->data.validation)
         return shd_yaml_fail(&place, "train.evaluate_every",

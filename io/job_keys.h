@@ -23,7 +23,8 @@ typedef enum shd_job_kind {
     SHD_KIND_GROUPS,        /* shd_job_groups: a list of sections with the keys of SHD_JOB_GROUP */
     SHD_KIND_PATH,          /* const char * */
     SHD_KIND_PATH_OR_NULL,  /* const char * */
-    SHD_KIND_WORD_OR_PATH   /* shd_job_source */
+    SHD_KIND_WORD_OR_PATH,  /* shd_job_source */
+    SHD_KIND_SOURCES        /* shd_job_sources */
 } shd_job_kind;
 
 typedef struct shd_job_key {
@@ -78,6 +79,11 @@ sherd_status shd_job_store(shd_job *job, const shd_job_key *key, const shd_yaml_
 /* The same for keys of kind GROUPS. */
 sherd_status shd_job_store_groups(shd_job *job, const shd_job_key *key, const shd_yaml_node *node,
                                   shd_job_groups *field);
+/* The same for keys of kind SOURCES; `node` is a text or a list. */
+sherd_status shd_job_store_sources(shd_job *job, const shd_job_key *key, const shd_yaml_node *node,
+                                   shd_job_sources *field);
+/* As in a job file, a new reference; NULL when memory is out. */
+struct json_t *shd_job_sources_json(const shd_job_sources *sources);
 
 /* Fills in COMPUTED defaults and makes every path absolute. Fails: MEMORY, IO (no working directory). */
 sherd_status shd_job_complete(shd_job *job);

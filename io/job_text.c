@@ -69,6 +69,7 @@ static json_t *value_json(const void *owner, const shd_job_key *key) {
         return selection->texts.items ? texts_json(&selection->texts) : json_string(key->words[selection->word]);
     case SHD_KIND_GROUPS: return groups_json(field);
     case SHD_KIND_WORD_OR_PATH: return source_json(key, field);
+    case SHD_KIND_SOURCES: return shd_job_sources_json(field);
     case SHD_KIND_NAME:
     case SHD_KIND_TEXT:
     case SHD_KIND_PATH:

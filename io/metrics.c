@@ -16,7 +16,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { ROW_BYTES = 2048 };
+enum { ROW_BYTES = 8192 }; /* the two lists of 64 sources take up to 2600 */
 
 struct shd_metrics {
     char path[PATH_MAX];
@@ -143,6 +143,14 @@ static void add_integer(line *row, const char *key, int64_t value) {
                                     row->length ? "," : "{", key, (long long)value);
 }
 
+static void add_integers(line *row, const char *key, const int64_t *values, int32_t count) {
+    row->length += (size_t)snprintf(row->bytes + row->length, sizeof row->bytes - row->length, ",\"%s\":[", key);
+    for (int32_t i = 0; i < count; i++)
+        row->length += (size_t)snprintf(row->bytes + row->length, sizeof row->bytes - row->length, "%s%lld",
+                                        i ? "," : "", (long long)values[i]);
+    row->length += (size_t)snprintf(row->bytes + row->length, sizeof row->bytes - row->length, "]");
+}
+
 static void add_real(line *row, const char *key, double value, int digits) {
     char number[40];
     if (isfinite(value))
@@ -190,6 +198,11 @@ static void format_row(const shd_metrics_row *row, line *out) {
     for (int i = 0; i < 6; i++) add_real(out, names[i], parts[i], 9);
     add_real(out, "tokens_per_s", step_ms > 0 ? (double)row->tokens / step_ms * 1000 : 0, 9);
     add_integer(out, "peak_bytes", row->peak_bytes);
+    add_integer(out, "data_ready", row->data_ready);
+    if (row->source_count > 0) {
+        add_integers(out, "source_tokens", row->source_tokens, row->source_count);
+        add_integers(out, "source_tokens_seen", row->source_tokens_seen, row->source_count);
+    }
     if (row->validated) add_real(out, "validation_loss", row->validation_loss, 17);
     out->length += (size_t)snprintf(out->bytes + out->length, sizeof out->bytes - out->length, "}\n");
 }

@@ -19,8 +19,12 @@ typedef struct shd_metrics_row {
     int64_t tokens_seen; /* since step 0, this step included */
     double data_ms, compute_ms, exposed_comm_ms, optimizer_ms, save_wait_ms, other_ms; /* rank 0's, ≥ 0 */
     int64_t peak_bytes;                                                                /* largest over the ranks */
-    bool validated;         /* validation_loss is part of the row */
-    double validation_loss; /* after this step */
+    int32_t data_ready;                /* steps that lay read when this one was asked for; rank 0's */
+    int32_t source_count;              /* of a mixture; 0: there is none, and the lists are not part of the row */
+    const int64_t *source_tokens;      /* tokens of this step by source, in the job's order */
+    const int64_t *source_tokens_seen; /* since step 0 */
+    bool validated;                    /* validation_loss is part of the row */
+    double validation_loss;            /* after this step */
 } shd_metrics_row;
 
 /* Opens `dir`/metrics.jsonl for rows from `first_step` on, making the folder. Rows at or after first_step, and whatever

@@ -64,16 +64,20 @@
       "shell patterns over parameter names; what they match is never updated")
 
 #define SHD_JOB_DATA(X) \
-    X(data, train, const char *, PATH, REQUIRED, ANY, "", \
-      "the token file to train on") \
+    X(data, train, shd_job_sources, SOURCES, REQUIRED, ANY, "", \
+      "token files to train on, a list or glob being one data set; with weights: a mixture, in shares of sequences") \
     X(data, validation, const char *, PATH_OR_NULL, DEFAULT("null"), ANY, "", \
-      "a token file for validation, of the same format") \
+      "a token file for validation, or a glob of such files, of the same format") \
     X(data, format, shd_job_format, CHOICE, DEFAULT("auto"), WORDS(FORMAT), "", \
       "format of the token files; text takes bytes as tokens, auto decides by header and name") \
     X(data, shuffle, bool, BOOL, DEFAULT("true"), ANY, "", \
       "a new order of sequences every epoch, from train.seed; false: in file order") \
     X(data, ignored_token, int64_t, INT_OR_NULL, DEFAULT("null"), INTS(0, INT32_MAX), "", \
-      "targets with this token id count for nothing")
+      "targets with this token id count for nothing") \
+    X(data, document_separator, int64_t, INT_OR_NULL, DEFAULT("null"), INTS(0, INT32_MAX), "", \
+      "token id between documents; joins a source's files, texts by this id; null: no sequence crosses a file's end") \
+    X(data, attend_across_documents, bool, BOOL, DEFAULT("true"), ANY, "", \
+      "false: tokens attend to nothing before the last document_separator; positions are not reset")
 
 #define SHD_JOB_TRAIN(X) \
     X(train, steps, int64_t, INT, REQUIRED, INTS(1, 99999999), "optimizer steps", \

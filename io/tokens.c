@@ -1,155 +1,164 @@
 #include "io/tokens.h"
 
+#include "io/file_list.h"
+#include "io/token_file.h"
 #include "runtime/base/arith.h"
 #include "runtime/base/memory.h"
 #include "runtime/base/status.h"
 
-#include <endian.h>
-#include <errno.h>
-#include <fcntl.h>
 #include <string.h>
-#include <strings.h>
-#include <sys/stat.h>
-#include <unistd.h>
-#include <xxhash.h>
 
-enum { LLMC_HEADER_BYTES = 1024, LLMC_MAGIC = 20240520, LLMC_VERSION = 1 };
+enum { OPEN_FILES = 64, FINGERPRINT_SAMPLES = 64, LEAST_SAMPLES = 4 };
+
+/* A file's part in the source. */
+typedef struct piece {
+    shd_token_file file;
+    /* Without a separator the file's first sequence, with one its first token in the whole. */
+    int64_t first;
+    bool separated; /* a separator that is in no file follows */
+} piece;
 
 struct shd_tokens {
-    char *path;
-    int file;
-    shd_job_format format;
-    int64_t file_bytes;
-    int64_t first_byte;  /* of token 0 */
-    int64_t token_bytes; /* of one token */
-    int64_t token_count, vocab_size, context, ignored_token;
-    unsigned char *raw; /* context + 1 tokens as in the file */
+    shd_tokens_config config; /* its texts are not kept */
+    shd_keep *keep;           /* paths */
+    piece *pieces;
+    shd_tokens_summary summary;
+    int32_t *open; /* pieces whose files may be open, the oldest at `oldest` once all places are taken */
+    int32_t open_count, oldest;
+    uint32_t *ids; /* T + 1, as read */
 };
+
+static sherd_status out_of_memory(const char *key) { return shd_fail(SHERD_MEMORY, "%s: out of memory", key); }
+
+/* --- the files ---------------------------------------------------------------------------------------------------- */
+
+/* Remembers that the piece's file is open, and closes the one that has been for longest when there are too many. */
+static void note_open(shd_tokens *tokens, int32_t index) {
+    if (tokens->open_count < tokens->config.open_files) {
+        tokens->open[tokens->open_count++] = index;
+        return;
+    }
+    shd_token_file_close(&tokens->pieces[tokens->open[tokens->oldest]].file);
+    tokens->open[tokens->oldest] = index;
+    tokens->oldest = (tokens->oldest + 1) % tokens->config.open_files;
+}
+
+static sherd_status read_piece(shd_tokens *tokens, int32_t index, int64_t first, int64_t count, uint32_t *out) {
+    piece *from = &tokens->pieces[index];
+    bool closed = from->file.descriptor < 0;
+    sherd_status status = shd_token_file_read(&from->file, first, count, out);
+    if (closed && from->file.descriptor >= 0) note_open(tokens, index);
+    return status;
+}
+
+static sherd_status open_pieces(shd_tokens *tokens, const char *const *paths) {
+    const shd_tokens_config *config = &tokens->config;
+    int32_t count = tokens->summary.file_count;
+    int32_t samples = (int32_t)shd_max(LEAST_SAMPLES, FINGERPRINT_SAMPLES / count);
+    for (int32_t i = 0; i < count; i++) {
+        SHD_TRY(shd_token_file_open(paths[i], config->format, &tokens->pieces[i].file));
+        note_open(tokens, i);
+        SHD_TRY(shd_token_file_fingerprint(&tokens->pieces[i].file, samples, &tokens->summary.fingerprint));
+    }
+    return SHERD_OK;
+}
+
+/* --- the cut ------------------------------------------------------------------------------------------------------ */
+
+/* One file says what it lacks; several say what they lack together. */
+static sherd_status too_few(const shd_tokens *tokens) {
+    const shd_tokens_summary *all = &tokens->summary;
+    long long context = tokens->config.context;
+    if (all->file_count == 1)
+        return shd_fail(SHERD_DATA, "%s: %s%lld tokens are too few; model.context %lld needs at least %lld",
+                        tokens->pieces[0].file.path, all->token_count == 0 ? "empty: " : "",
+                        (long long)all->token_count, context, context + 1);
+    return shd_fail(SHERD_DATA,
+                    tokens->config.separator < 0
+                        ? "%s: none of its %d files, %lld tokens in all, holds a sequence; model.context %lld needs at "
+                          "least %lld tokens in a file, or data.document_separator to pack files together"
+                        : "%s: its %d files hold %lld tokens together; model.context %lld needs at least %lld",
+                    tokens->config.key, all->file_count, (long long)all->token_count, context, context + 1);
+}
+
+/* Every file by itself. */
+static void cut_apart(shd_tokens *tokens) {
+    shd_tokens_summary *all = &tokens->summary;
+    for (int32_t i = 0; i < all->file_count; i++) {
+        int64_t count = tokens->pieces[i].file.token_count, context = tokens->config.context;
+        int64_t sequences = count > 0 ? (count - 1) / context : 0;
+        tokens->pieces[i].first = all->sequence_count;
+        all->sequence_count += sequences;
+        all->token_count += count;
+        all->dropped_count += sequences ? count - (sequences * context + 1) : count;
+        all->short_count += sequences == 0;
+    }
+}
+
+/* True when a separator is to be put between two files. Texts are documents; token files bring their separators
+ * along, and may be cut inside a document. */
+static bool needs_separator(const piece *before, uint32_t end, const piece *after, uint32_t begin, uint32_t separator) {
+    bool texts = before->file.format == SHD_FORMAT_TEXT || after->file.format == SHD_FORMAT_TEXT;
+    return texts && end != separator && begin != separator;
+}
+
+/* The files as one row of tokens. */
+static sherd_status cut_together(shd_tokens *tokens) {
+    shd_tokens_summary *all = &tokens->summary;
+    uint32_t separator = (uint32_t)tokens->config.separator, end = separator, begin;
+    piece *before = NULL;
+    for (int32_t i = 0; i < all->file_count; i++) {
+        piece *here = &tokens->pieces[i];
+        int64_t count = here->file.token_count;
+        if (count > 0) {
+            SHD_TRY(read_piece(tokens, i, 0, 1, &begin));
+            if (before && needs_separator(before, end, here, begin, separator)) {
+                before->separated = true;
+                /* Files in between are empty: they lie behind the separator. */
+                for (piece *empty = before + 1; empty < here; empty++) empty->first++;
+                all->token_count++;
+            }
+            SHD_TRY(read_piece(tokens, i, count - 1, 1, &end));
+            before = here;
+        }
+        here->first = all->token_count;
+        all->token_count += count;
+    }
+    all->sequence_count = all->token_count > 0 ? (all->token_count - 1) / tokens->config.context : 0;
+    all->dropped_count = all->token_count - (all->sequence_count * tokens->config.context + 1);
+    return SHERD_OK;
+}
 
 /* --- opening ------------------------------------------------------------------------------------------------------ */
 
-/* Reads exactly `bytes` at `offset`. */
-static sherd_status read_at(const shd_tokens *tokens, int64_t offset, int64_t bytes, void *out) {
-    for (int64_t done = 0; done < bytes;) {
-        ssize_t got = pread(tokens->file, (char *)out + done, (size_t)(bytes - done), offset + done);
-        if (got == 0)
-            return shd_fail(
-                SHERD_DATA,
-                "%s: ends at byte %lld, it had %lld bytes when the job started; do not change it during a run",
-                tokens->path, (long long)(offset + done), (long long)tokens->file_bytes);
-        if (got < 0 && errno != EINTR)
-            return shd_fail(SHERD_IO, "%s: cannot read at byte %lld: %s", tokens->path, (long long)(offset + done),
-                            strerror(errno));
-        if (got > 0) done += got;
-    }
-    return SHERD_OK;
-}
-
-static bool ends_in(const char *path, const char *ending) {
-    size_t length = strlen(path), tail = strlen(ending);
-    return length > tail && strcasecmp(path + length - tail, ending) == 0;
-}
-
-static int32_t header_word(const unsigned char *header, int index) {
-    uint32_t word;
-    memcpy(&word, header + 4 * index, sizeof word);
-    return (int32_t)le32toh(word);
-}
-
-static sherd_status find_format(shd_tokens *tokens) {
-    unsigned char start[4];
-    if (tokens->file_bytes >= (int64_t)sizeof start) {
-        SHD_TRY(read_at(tokens, 0, sizeof start, start));
-        if (header_word(start, 0) == LLMC_MAGIC) {
-            tokens->format = SHD_FORMAT_LLMC;
-            return SHERD_OK;
-        }
-    }
-    static const struct {
-        const char *ending;
-        shd_job_format format;
-    } endings[] = {{".txt", SHD_FORMAT_TEXT},
-                   {".text", SHD_FORMAT_TEXT},
-                   {".md", SHD_FORMAT_TEXT},
-                   {".u16", SHD_FORMAT_U16},
-                   {".u32", SHD_FORMAT_U32}};
-    for (size_t i = 0; i < sizeof endings / sizeof *endings; i++)
-        if (ends_in(tokens->path, endings[i].ending)) {
-            tokens->format = endings[i].format;
-            return SHERD_OK;
-        }
-    return shd_fail(SHERD_DATA,
-                    "%s: neither an llmc header nor a name in .txt, .text, .md, .u16 or .u32 tells its format; set "
-                    "data.format to llmc, u16, u32 or text",
-                    tokens->path);
-}
-
-static sherd_status read_llmc_header(shd_tokens *tokens) {
-    unsigned char header[12];
-    if (tokens->file_bytes < LLMC_HEADER_BYTES)
-        return shd_fail(SHERD_DATA, "%s: %lld bytes are too few for an llmc header of %d; is data.format right?",
-                        tokens->path, (long long)tokens->file_bytes, LLMC_HEADER_BYTES);
-    SHD_TRY(read_at(tokens, 0, sizeof header, header));
-    int32_t magic = header_word(header, 0), version = header_word(header, 1), count = header_word(header, 2);
-    if (magic != LLMC_MAGIC)
-        return shd_fail(SHERD_DATA, "%s: bad llmc header: magic %d, expected %d; is data.format right?", tokens->path,
-                        magic, LLMC_MAGIC);
-    if (version != LLMC_VERSION)
-        return shd_fail(SHERD_DATA, "%s: bad llmc header: version %d, expected %d (uint16 tokens)", tokens->path,
-                        version, LLMC_VERSION);
-    int64_t held = (tokens->file_bytes - LLMC_HEADER_BYTES) / 2;
-    if (count < 0 || tokens->file_bytes != LLMC_HEADER_BYTES + 2 * (int64_t)count)
-        return shd_fail(SHERD_DATA,
-                        "%s: bad llmc header: %d tokens promised, the file holds %lld; it is damaged or cut short",
-                        tokens->path, count, (long long)held);
-    tokens->token_count = count;
-    return SHERD_OK;
-}
-
-static sherd_status read_layout(shd_tokens *tokens) {
-    if (tokens->format == SHD_FORMAT_AUTO) SHD_TRY(find_format(tokens));
-    tokens->token_bytes = tokens->format == SHD_FORMAT_U32 ? 4 : tokens->format == SHD_FORMAT_TEXT ? 1 : 2;
-    if (tokens->format == SHD_FORMAT_LLMC) {
-        tokens->first_byte = LLMC_HEADER_BYTES;
-        SHD_TRY(read_llmc_header(tokens));
-    } else {
-        if (tokens->file_bytes % tokens->token_bytes != 0)
-            return shd_fail(
-                SHERD_DATA,
-                "%s: %lld bytes are no whole number of %lld-byte tokens; it is damaged, or data.format is wrong",
-                tokens->path, (long long)tokens->file_bytes, (long long)tokens->token_bytes);
-        tokens->token_count = tokens->file_bytes / tokens->token_bytes;
-    }
-    if (tokens->token_count < tokens->context + 1)
-        return shd_fail(SHERD_DATA, "%s: %s%lld tokens are too few; model.context %lld needs at least %lld",
-                        tokens->path, tokens->token_count == 0 ? "empty: " : "", (long long)tokens->token_count,
-                        (long long)tokens->context, (long long)tokens->context + 1);
-    return SHERD_OK;
-}
-
-static sherd_status open_file(shd_tokens *tokens) {
-    tokens->file = open(tokens->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (tokens->file < 0)
-        return shd_fail(SHERD_DATA, "%s: cannot open the token file: %s", tokens->path, strerror(errno));
-    struct stat about;
-    if (fstat(tokens->file, &about) != 0 || !S_ISREG(about.st_mode))
-        return shd_fail(SHERD_DATA, "%s: not a regular file; a token file is one", tokens->path);
-    tokens->file_bytes = about.st_size;
-    SHD_TRY(read_layout(tokens));
-    tokens->raw = shd_alloc((size_t)tokens->context + 1, (size_t)tokens->token_bytes);
-    return tokens->raw ? SHERD_OK : shd_fail(SHERD_MEMORY, "%s: out of memory", tokens->path);
+static sherd_status init(shd_tokens *tokens, const shd_tokens_config *config) {
+    const char *const *paths;
+    tokens->keep = shd_keep_create();
+    if (!tokens->keep) return out_of_memory(config->key);
+    SHD_TRY(shd_file_list_expand(config->key, config->paths, config->path_count, tokens->keep, &paths,
+                                 &tokens->summary.file_count));
+    size_t count = (size_t)tokens->summary.file_count;
+    tokens->config.key = shd_keep_text(tokens->keep, config->key, strlen(config->key));
+    tokens->pieces = shd_keep_take(tokens->keep, count * sizeof *tokens->pieces);
+    tokens->open = shd_keep_take(tokens->keep, (size_t)tokens->config.open_files * sizeof *tokens->open);
+    tokens->ids = shd_alloc((size_t)config->context + 1, sizeof *tokens->ids);
+    if (!tokens->config.key || !tokens->pieces || !tokens->open || !tokens->ids) return out_of_memory(config->key);
+    for (size_t i = 0; i < count; i++) tokens->pieces[i].file.descriptor = -1;
+    SHD_TRY(open_pieces(tokens, paths));
+    if (config->separator >= 0)
+        SHD_TRY(cut_together(tokens));
+    else
+        cut_apart(tokens);
+    return tokens->summary.sequence_count > 0 ? SHERD_OK : too_few(tokens);
 }
 
 sherd_status shd_tokens_open(const shd_tokens_config *config, shd_tokens **out) {
     shd_tokens *tokens = shd_alloc(1, sizeof *tokens);
-    if (!tokens) return shd_fail(SHERD_MEMORY, "%s: out of memory", config->path);
-    *tokens = (shd_tokens){.file = -1,
-                           .format = config->format,
-                           .vocab_size = config->vocab_size,
-                           .context = config->context,
-                           .ignored_token = config->ignored_token};
-    tokens->path = shd_strdup(config->path);
-    sherd_status status = tokens->path ? open_file(tokens) : shd_fail(SHERD_MEMORY, "%s: out of memory", config->path);
+    if (!tokens) return out_of_memory(config->key);
+    tokens->config = *config;
+    if (tokens->config.open_files == 0) tokens->config.open_files = OPEN_FILES;
+    sherd_status status = init(tokens, config);
+    tokens->config.paths = NULL;
     if (status != SHERD_OK) {
         shd_tokens_close(tokens);
         return status;
@@ -160,44 +169,76 @@ sherd_status shd_tokens_open(const shd_tokens_config *config, shd_tokens **out) 
 
 void shd_tokens_close(shd_tokens *tokens) {
     if (!tokens) return;
-    if (tokens->file >= 0) close(tokens->file);
-    shd_free(tokens->raw);
-    shd_free(tokens->path);
+    for (int32_t i = 0; i < tokens->open_count; i++) shd_token_file_close(&tokens->pieces[tokens->open[i]].file);
+    shd_free(tokens->ids);
+    shd_keep_destroy(tokens->keep);
     shd_free(tokens);
 }
 
-int64_t shd_tokens_count(const shd_tokens *tokens) { return tokens->token_count; }
-
-int64_t shd_tokens_sequence_count(const shd_tokens *tokens) { return (tokens->token_count - 1) / tokens->context; }
+shd_tokens_summary shd_tokens_summarize(const shd_tokens *tokens) { return tokens->summary; }
 
 /* --- reading ------------------------------------------------------------------------------------------------------ */
 
-/* Token `i` of the raw buffer. */
-static uint32_t raw_token(const shd_tokens *tokens, int64_t i) {
-    const unsigned char *at = tokens->raw + i * tokens->token_bytes;
-    uint16_t half;
-    uint32_t word;
-    switch (tokens->token_bytes) {
-    case 1: return *at;
-    case 2: memcpy(&half, at, sizeof half); return le16toh(half);
-    default: memcpy(&word, at, sizeof word); return le32toh(word);
+/* The last piece that begins at or before `at`: an empty one lies before the piece that begins at the same place. */
+static int32_t find_piece(const shd_tokens *tokens, int64_t at) {
+    int32_t low = 0, high = tokens->summary.file_count;
+    while (high - low > 1) {
+        int32_t middle = low + (high - low) / 2;
+        if (tokens->pieces[middle].first <= at)
+            low = middle;
+        else
+            high = middle;
     }
+    return low;
+}
+
+/* Checks ids read from the piece's token `first` on. */
+static sherd_status check_ids(const shd_tokens *tokens, const piece *from, int64_t first, int64_t count,
+                              const uint32_t *ids) {
+    for (int64_t i = 0; i < count; i++)
+        if (ids[i] >= tokens->config.vocab_size)
+            return shd_fail(SHERD_DATA, "%s: token %u at byte %lld is not below model.vocab_size %lld", from->file.path,
+                            ids[i], (long long)(from->file.first_byte + (first + i) * from->file.token_bytes),
+                            (long long)tokens->config.vocab_size);
+    return SHERD_OK;
+}
+
+static sherd_status read_checked(shd_tokens *tokens, int32_t index, int64_t first, int64_t count, uint32_t *ids) {
+    SHD_TRY(read_piece(tokens, index, first, count, ids));
+    return check_ids(tokens, &tokens->pieces[index], first, count, ids);
+}
+
+/* Reads T + 1 tokens of the whole from token `at` on, over as many files as they touch. */
+static sherd_status read_across(shd_tokens *tokens, int64_t at) {
+    int64_t wanted = tokens->config.context + 1;
+    int32_t index = find_piece(tokens, at);
+    for (int64_t done = 0; done < wanted; index++) {
+        const piece *from = &tokens->pieces[index];
+        int64_t first = at + done - from->first;
+        int64_t count = shd_min(wanted - done, from->file.token_count - first);
+        if (count > 0) {
+            SHD_TRY(read_checked(tokens, index, first, count, tokens->ids + done));
+            done += count;
+        }
+        if (from->separated && done < wanted) tokens->ids[done++] = (uint32_t)tokens->config.separator;
+    }
+    return SHERD_OK;
 }
 
 sherd_status shd_tokens_read(shd_tokens *tokens, int64_t index, int32_t *inputs, int32_t *targets, int64_t *counted) {
-    int64_t context = tokens->context;
-    int64_t offset = tokens->first_byte + index * context * tokens->token_bytes;
-    SHD_TRY(read_at(tokens, offset, (context + 1) * tokens->token_bytes, tokens->raw));
+    int64_t context = tokens->config.context;
+    if (tokens->config.separator >= 0) {
+        SHD_TRY(read_across(tokens, index * context));
+    } else {
+        int32_t at = find_piece(tokens, index);
+        SHD_TRY(read_checked(tokens, at, (index - tokens->pieces[at].first) * context, context + 1, tokens->ids));
+    }
     int64_t kept = 0;
-    for (int64_t i = 0; i <= context; i++) {
-        uint32_t id = raw_token(tokens, i);
-        if (id >= tokens->vocab_size)
-            return shd_fail(SHERD_DATA, "%s: token %u at byte %lld is not below model.vocab_size %lld", tokens->path,
-                            id, (long long)(offset + i * tokens->token_bytes), (long long)tokens->vocab_size);
-        bool ignored = id == tokens->ignored_token;
-        if (i < context) inputs[i] = (int32_t)id;
-        if (i > 0) targets[i - 1] = ignored ? -1 : (int32_t)id;
-        kept += i > 0 && !ignored;
+    for (int64_t i = 0; i < context; i++) {
+        bool ignored = tokens->ids[i + 1] == tokens->config.ignored_token;
+        inputs[i] = (int32_t)tokens->ids[i];
+        targets[i] = ignored ? -1 : (int32_t)tokens->ids[i + 1];
+        kept += !ignored;
     }
     *counted = kept;
     return SHERD_OK;
@@ -205,32 +246,15 @@ sherd_status shd_tokens_read(shd_tokens *tokens, int64_t index, int32_t *inputs,
 
 sherd_status shd_tokens_sample(shd_tokens *tokens) {
     enum { SAMPLES = 64 };
-    int64_t last = shd_tokens_sequence_count(tokens) - 1, counted;
+    int64_t last = tokens->summary.sequence_count - 1, counted;
     int64_t samples = shd_min(SAMPLES, last + 1);
-    int32_t *room = shd_alloc(2 * (size_t)tokens->context, sizeof *room);
-    if (!room) return shd_fail(SHERD_MEMORY, "%s: out of memory", tokens->path);
+    int32_t *room = shd_alloc(2 * (size_t)tokens->config.context, sizeof *room);
+    if (!room) return shd_fail(SHERD_MEMORY, "%s: out of memory", tokens->config.key);
     sherd_status status = SHERD_OK;
     for (int64_t i = 0; i < samples && status == SHERD_OK; i++) {
         int64_t index = i == samples - 1 ? last : last / samples * i;
-        status = shd_tokens_read(tokens, index, room, room + tokens->context, &counted);
+        status = shd_tokens_read(tokens, index, room, room + tokens->config.context, &counted);
     }
     shd_free(room);
     return status;
-}
-
-sherd_status shd_tokens_fingerprint(shd_tokens *tokens, uint64_t *out) {
-    enum { SAMPLES = 64, SAMPLE_BYTES = 1024 };
-    unsigned char sample[SAMPLE_BYTES];
-    int64_t head[2] = {tokens->format, tokens->token_count};
-    uint64_t hash = XXH3_64bits(head, sizeof head);
-    int64_t last = shd_max(0, tokens->file_bytes - SAMPLE_BYTES);
-    for (int64_t i = 0; i < SAMPLES; i++) {
-        int64_t offset = last / (SAMPLES - 1) * i;
-        if (i == SAMPLES - 1) offset = last;
-        int64_t bytes = shd_min(SAMPLE_BYTES, tokens->file_bytes - offset);
-        SHD_TRY(read_at(tokens, offset, bytes, sample));
-        hash = XXH3_64bits_withSeed(sample, (size_t)bytes, hash);
-    }
-    *out = hash;
-    return SHERD_OK;
 }

@@ -1,11 +1,12 @@
-/* A token file, cut into training sequences.
+/* A source of training sequences: token files in a given order (shards), cut into sequences.
  *
- * llmc: 256 little-endian int32 (magic 20240520, version 1, token count), then uint16 · u16, u32: bare little-endian
- * numbers · text: bytes as tokens. Sequence j is tokens [jT, jT + T), its targets the same shifted by one; there are S
- * = (tokens - 1) / T of them.
+ * A sequence has T inputs and, shifted by one, T targets. Without a separator each file is cut by itself: sequence j of
+ * a file is tokens [jT, jT + T], and what its tail leaves, or a file shorter than T + 1, is dropped. With one, files
+ * are joined and sequences are cut from the whole: so documents are packed and only the last tail is dropped. Texts
+ * are documents: the separator is put between a text and its neighbours, where neither brings it along. Other formats
+ * hold their separators, and their files may be cut anywhere.
  *
- * Files are read with pread, not mapped: a file that is cut short under a mapping kills the process, and tokens are
- * widened into a batch anyway (docs/decisions/0006-token-files.md). Ids are checked when they are read. */
+ * Ids are checked when they are read. Few files are open at once, however many there are. */
 #ifndef SHD_IO_TOKENS_H
 #define SHD_IO_TOKENS_H
 
@@ -20,33 +21,43 @@ static inline bool shd_vocabulary_is_bytes(int64_t vocab_size) {
 typedef struct shd_tokens shd_tokens;
 
 typedef struct shd_tokens_config {
-    const char *path;
-    shd_job_format format; /* AUTO: llmc by its magic; else by the name's end: .txt .text .md, .u16, .u32 */
+    const char *key;          /* of the job, for messages: "data.train" */
+    const char *const *paths; /* files and globs (file_list.h) */
+    int32_t path_count;
+    shd_job_format format;
     int64_t vocab_size;    /* every id is below it */
     int64_t context;       /* T */
     int64_t ignored_token; /* targets with this id become -1; -1: none */
+    int64_t separator;     /* -1: none */
+    int32_t open_files;    /* at once, at most; 0: 64 */
 } shd_tokens_config;
 
-/* Opens the file and checks header and length. Owns: `config->path` is copied; close *out with shd_tokens_close.
- * Fails: DATA (the file and what is wrong with it), MEMORY. */
+/* What a source holds. */
+typedef struct shd_tokens_summary {
+    int32_t file_count;
+    int32_t short_count;    /* files that hold no sequence; 0 with a separator */
+    int64_t token_count;    /* separators between files included */
+    int64_t sequence_count; /* S > 0 */
+    int64_t dropped_count;  /* tokens in no sequence */
+    uint64_t fingerprint;   /* a hash of formats, token counts and samples spread over the files */
+} shd_tokens_summary;
+
+/* Opens the files and checks headers and lengths. Owns: texts are copied; close *out with shd_tokens_close.
+ * Fails: DATA (the file and what is wrong with it; no sequence in any file), IO, MEMORY. */
 sherd_status shd_tokens_open(const shd_tokens_config *config, shd_tokens **out);
 /* Accepts NULL. */
 void shd_tokens_close(shd_tokens *tokens);
 
-int64_t shd_tokens_count(const shd_tokens *tokens);
-int64_t shd_tokens_sequence_count(const shd_tokens *tokens);
+shd_tokens_summary shd_tokens_summarize(const shd_tokens *tokens);
 
 /* Reads sequence `index` in [0, S): T inputs, T targets, and into *counted how many targets are not ignored. Allocates
  * nothing.
- * Fails: DATA (an id not below vocab_size, with its byte offset; a file that has become shorter), IO. Threads: one at a
- * time. */
+ * Fails: DATA (an id not below vocab_size, with its file and byte offset; a file whose length has changed), IO.
+ * Threads: one at a time. */
 sherd_status shd_tokens_read(shd_tokens *tokens, int64_t index, int32_t *inputs, int32_t *targets, int64_t *counted);
 
 /* Reads a few sequences, the first and the last among them, for what shd_tokens_read refuses: a vocabulary that does not
  * fit shows at once. Fails: DATA, IO, MEMORY. */
 sherd_status shd_tokens_sample(shd_tokens *tokens);
-
-/* A hash of format, token count and 64 samples spread over the file, to tell that data has changed. Fails: DATA, IO. */
-sherd_status shd_tokens_fingerprint(shd_tokens *tokens, uint64_t *out);
 
 #endif

@@ -7,7 +7,13 @@
 
 /* In the order of the help. */
 static const shd_command *const commands[] = {
-    &shd_command_train, &shd_command_plan, &shd_command_run, &shd_command_sample, &shd_command_checkpoint_export,
+    &shd_command_train,
+    &shd_command_plan,
+    &shd_command_run,
+    &shd_command_sample,
+    &shd_command_checkpoint_export,
+    &shd_command_data_show,
+    &shd_command_data_pack,
 };
 enum { COMMAND_COUNT = sizeof commands / sizeof *commands };
 

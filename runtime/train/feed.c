@@ -3,36 +3,64 @@
 #include "runtime/base/memory.h"
 #include "runtime/base/status.h"
 
-struct shd_feed {
-    shd_feed_config config; /* the path is not kept */
-    shd_tokens *tokens;
-    shd_order order;
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { SLOTS = SHD_FEED_AHEAD + 1, CAUSE_BYTES = 2048 }; /* one more: the current step's */
+
+typedef struct slot {
     int32_t *inputs, *targets; /* [micro_steps, micro_batch, context] */
-    double *losses;            /* [micro_batch, context] */
+    int32_t *starts;           /* the same: document_starts of shd_batch; NULL without a separator */
+    int64_t target_count;
+} slot;
+
+/* Step s lies in slot s mod SLOTS. The thread writes the slot of step `read`, the caller reads that of step taken - 1;
+ * they are different ones, as read - (taken - 1) < SLOTS. */
+struct shd_feed {
+    shd_feed_config config;
+    slot slots[SLOTS];
+    double *losses; /* [micro_batch, context] */
+    pthread_t thread;
+    bool started;
+    int64_t first, step_count;
+    pthread_mutex_t mutex; /* of what follows */
+    pthread_cond_t changed;
+    int64_t read, taken; /* steps */
+    bool stop;
+    sherd_status status; /* of the step that could not be read: number `read` */
+    char cause[CAUSE_BYTES];
 };
 
+/* --- making ------------------------------------------------------------------------------------------------------- */
+
+static sherd_status out_of_memory(const shd_feed *feed) {
+    return shd_fail(SHERD_MEMORY, "no memory for %d micro-batches of %lld tokens", feed->config.micro_steps,
+                    (long long)shd_feed_micro_tokens(feed));
+}
+
+static sherd_status init_slot(const shd_feed *feed, slot *made) {
+    size_t step_bytes = (size_t)shd_feed_micro_tokens(feed) * sizeof(int32_t);
+    made->inputs = shd_alloc((size_t)feed->config.micro_steps, step_bytes);
+    made->targets = shd_alloc((size_t)feed->config.micro_steps, step_bytes);
+    if (feed->config.separator >= 0) made->starts = shd_alloc((size_t)feed->config.micro_steps, step_bytes);
+    bool good = made->inputs && made->targets && (made->starts || feed->config.separator < 0);
+    return good ? SHERD_OK : out_of_memory(feed);
+}
+
 static sherd_status init(shd_feed *feed) {
-    SHD_TRY(shd_tokens_open(&feed->config.tokens, &feed->tokens));
-    feed->order = (shd_order){.seed = feed->config.seed,
-                              .sequence_count = shd_tokens_sequence_count(feed->tokens),
-                              .shuffle = feed->config.shuffle};
-    size_t micro_tokens = (size_t)shd_feed_micro_tokens(feed);
-    size_t all_bytes = micro_tokens * sizeof(int32_t);
-    feed->inputs = shd_alloc((size_t)feed->config.micro_steps, all_bytes);
-    feed->targets = shd_alloc((size_t)feed->config.micro_steps, all_bytes);
-    feed->losses = shd_alloc(micro_tokens, sizeof *feed->losses);
-    if (!feed->inputs || !feed->targets || !feed->losses)
-        return shd_fail(SHERD_MEMORY, "no memory for %d micro-batches of %zu tokens", feed->config.micro_steps,
-                        micro_tokens);
-    return SHERD_OK;
+    feed->losses = shd_alloc((size_t)shd_feed_micro_tokens(feed), sizeof *feed->losses);
+    return feed->losses ? init_slot(feed, &feed->slots[0]) : out_of_memory(feed);
 }
 
 sherd_status shd_feed_create(const shd_feed_config *config, shd_feed **out) {
     shd_feed *feed = shd_alloc(1, sizeof *feed);
-    if (!feed) return shd_fail(SHERD_MEMORY, "%s: out of memory", config->tokens.path);
+    if (!feed) return shd_fail(SHERD_MEMORY, "no memory to feed data");
     feed->config = *config;
+    pthread_mutex_init(&feed->mutex, NULL);
+    pthread_cond_init(&feed->changed, NULL);
     sherd_status status = init(feed);
-    feed->config.tokens.path = NULL;
     if (status != SHERD_OK) {
         shd_feed_destroy(feed);
         return status;
@@ -43,54 +71,145 @@ sherd_status shd_feed_create(const shd_feed_config *config, shd_feed **out) {
 
 void shd_feed_destroy(shd_feed *feed) {
     if (!feed) return;
-    shd_tokens_close(feed->tokens);
-    shd_free(feed->inputs);
-    shd_free(feed->targets);
+    if (feed->started) {
+        pthread_mutex_lock(&feed->mutex);
+        feed->stop = true;
+        pthread_cond_broadcast(&feed->changed);
+        pthread_mutex_unlock(&feed->mutex);
+        pthread_join(feed->thread, NULL);
+    }
+    pthread_cond_destroy(&feed->changed);
+    pthread_mutex_destroy(&feed->mutex);
+    for (int i = 0; i < SLOTS; i++) {
+        shd_free(feed->slots[i].inputs);
+        shd_free(feed->slots[i].targets);
+        shd_free(feed->slots[i].starts);
+    }
     shd_free(feed->losses);
     shd_free(feed);
 }
 
-shd_tokens *shd_feed_tokens(shd_feed *feed) { return feed->tokens; }
+int64_t shd_feed_micro_tokens(const shd_feed *feed) { return feed->config.micro_batch * feed->config.context; }
 
-int64_t shd_feed_micro_tokens(const shd_feed *feed) { return feed->config.micro_batch * feed->config.tokens.context; }
+/* --- reading ------------------------------------------------------------------------------------------------------ */
 
-/* Reads sequence `index` of the file into row `row` of micro-step `micro_step` and counts its targets. */
-static sherd_status read_row(shd_feed *feed, int32_t micro_step, int64_t row, int64_t index, int64_t *target_count) {
-    int64_t at = micro_step * shd_feed_micro_tokens(feed) + row * feed->config.tokens.context, counted;
-    SHD_TRY(shd_tokens_read(feed->tokens, index, feed->inputs + at, feed->targets + at, &counted));
-    *target_count += counted;
+/* A separator belongs to the document that it ends. */
+static void find_starts(const shd_feed *feed, const int32_t *inputs, int32_t *starts) {
+    int32_t start = 0;
+    for (int64_t i = 0; i < feed->config.context; i++) {
+        starts[i] = start;
+        if (inputs[i] == feed->config.separator) start = (int32_t)i + 1;
+    }
+}
+
+/* Reads sequence number `q` into row `row` of a micro-step and counts its targets. */
+static sherd_status read_row(const shd_feed *feed, slot *into, int32_t micro_step, int64_t row, int64_t q) {
+    int64_t at = micro_step * shd_feed_micro_tokens(feed) + row * feed->config.context, counted;
+    SHD_TRY(shd_dataset_read(feed->config.dataset, q, into->inputs + at, into->targets + at, &counted));
+    into->target_count += counted;
+    if (into->starts) find_starts(feed, into->inputs + at, into->starts + at);
     return SHERD_OK;
 }
 
-sherd_status shd_feed_read_step(shd_feed *feed, int64_t first, int64_t *target_count) {
-    int64_t size = feed->config.micro_batch, counted = 0;
+/* Reads this rank's micro-batches of the global batch that begins with sequence number `first`. */
+static sherd_status read_step(const shd_feed *feed, int64_t first, slot *into) {
+    int64_t size = feed->config.micro_batch;
+    into->target_count = 0;
     for (int32_t k = 0; k < feed->config.micro_steps; k++) {
         int64_t micro_batch = (int64_t)k * feed->config.world_size + feed->config.rank;
         for (int64_t row = 0; row < size; row++)
-            SHD_TRY(read_row(feed, k, row, shd_order_index(&feed->order, first + micro_batch * size + row), &counted));
+            SHD_TRY(read_row(feed, into, k, row, first + micro_batch * size + row));
     }
-    *target_count = counted;
+    return SHERD_OK;
+}
+
+/* Waits until there is room for another step; false when there is none left to read. */
+static bool wait_for_room(shd_feed *feed) {
+    pthread_mutex_lock(&feed->mutex);
+    while (!feed->stop && feed->read < feed->step_count && feed->read - feed->taken == SHD_FEED_AHEAD)
+        pthread_cond_wait(&feed->changed, &feed->mutex);
+    bool more = !feed->stop && feed->read < feed->step_count;
+    pthread_mutex_unlock(&feed->mutex);
+    return more;
+}
+
+/* Hands the step over, or the reason why there is none. */
+static void hand_over(shd_feed *feed, sherd_status status) {
+    pthread_mutex_lock(&feed->mutex);
+    feed->status = status;
+    if (status == SHERD_OK)
+        feed->read++;
+    else
+        snprintf(feed->cause, sizeof feed->cause, "%s", sherd_last_error());
+    pthread_cond_broadcast(&feed->changed);
+    pthread_mutex_unlock(&feed->mutex);
+}
+
+static void *read_ahead(void *user) {
+    shd_feed *feed = user;
+    int64_t batch = feed->config.micro_batch * feed->config.micro_steps * feed->config.world_size;
+    sherd_status status = SHERD_OK;
+    for (int64_t step = 0; status == SHERD_OK && wait_for_room(feed); step++) {
+        status = read_step(feed, feed->first + step * batch, &feed->slots[step % SLOTS]);
+        hand_over(feed, status);
+    }
+    return NULL;
+}
+
+sherd_status shd_feed_start(shd_feed *feed, int64_t first, int64_t step_count) {
+    feed->first = first;
+    feed->step_count = step_count;
+    for (int i = 1; i < SLOTS; i++) SHD_TRY(init_slot(feed, &feed->slots[i]));
+    /* Signals are the program's: none is to interrupt this thread. */
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int error = pthread_create(&feed->thread, NULL, read_ahead, feed);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (error) return shd_fail(SHERD_MEMORY, "cannot start the thread that reads data: %s", strerror(error));
+    feed->started = true;
+    return SHERD_OK;
+}
+
+sherd_status shd_feed_next(shd_feed *feed, int64_t *target_count, int32_t *ready) {
+    if (feed->taken == feed->step_count) return shd_fail(SHERD_ARGUMENT, "the feed has no step left");
+    pthread_mutex_lock(&feed->mutex);
+    *ready = (int32_t)(feed->read - feed->taken);
+    while (feed->read == feed->taken && feed->status == SHERD_OK) pthread_cond_wait(&feed->changed, &feed->mutex);
+    bool there = feed->read > feed->taken;
+    if (there) feed->taken++;
+    pthread_cond_broadcast(&feed->changed);
+    pthread_mutex_unlock(&feed->mutex);
+    if (!there) return shd_fail(feed->status, "%s", feed->cause);
+    *target_count = feed->slots[(feed->taken - 1) % SLOTS].target_count;
     return SHERD_OK;
 }
 
 sherd_status shd_feed_read_padded(shd_feed *feed, int64_t index, int64_t sequence_count, int64_t *target_count) {
-    int64_t size = feed->config.micro_batch, context = feed->config.tokens.context, counted = 0;
+    int64_t size = feed->config.micro_batch, context = feed->config.context;
+    slot *into = &feed->slots[0];
+    into->target_count = 0;
     for (int64_t row = 0; row < size; row++) {
         int64_t sequence = index * size + row;
         if (sequence < sequence_count) {
-            SHD_TRY(read_row(feed, 0, row, sequence, &counted));
+            SHD_TRY(read_row(feed, into, 0, row, sequence));
             continue;
         }
         for (int64_t i = row * context; i < (row + 1) * context; i++) {
-            feed->inputs[i] = 0;
-            feed->targets[i] = -1;
+            into->inputs[i] = 0;
+            into->targets[i] = -1;
+            if (into->starts) into->starts[i] = 0;
         }
     }
-    *target_count = counted;
+    *target_count = into->target_count;
     return SHERD_OK;
 }
 
 shd_batch shd_feed_batch(const shd_feed *feed, int32_t micro_step) {
+    const slot *current = &feed->slots[feed->started ? (feed->taken - 1) % SLOTS : 0];
     int64_t at = micro_step * shd_feed_micro_tokens(feed);
-    return (shd_batch){.inputs = feed->inputs + at, .targets = feed->targets + at, .losses = feed->losses};
+    return (shd_batch){.inputs = current->inputs + at,
+                       .targets = current->targets + at,
+                       .losses = feed->losses,
+                       .document_starts = current->starts ? current->starts + at : NULL};
 }

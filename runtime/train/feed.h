@@ -1,41 +1,49 @@
 /* One rank's part of the data: which sequences it runs when, in memory of a fixed size.
  *
  * A global batch is cut into micro-batches in data order; micro-step k of rank r runs micro-batch k·N + r. So what a
- * global batch holds, and the order in which its gradients are summed, do not depend on N. */
+ * global batch holds, and the order in which its gradients are summed, do not depend on N.
+ *
+ * A training feed reads ahead on a thread of its own, at most SHD_FEED_AHEAD steps: they wait in a bounded queue until
+ * they are asked for, and a failure waits with them for the step that it belongs to. */
 #ifndef SHD_TRAIN_FEED_H
 #define SHD_TRAIN_FEED_H
 
-#include "io/order.h"
-#include "io/tokens.h"
+#include "io/dataset.h"
 #include "runtime/model/model.h"
 
+enum { SHD_FEED_AHEAD = 2 };
+
 typedef struct shd_feed_config {
-    shd_tokens_config tokens;
-    uint64_t seed;
-    bool shuffle;
+    shd_dataset *dataset; /* borrowed; once the feed has started only its thread reads from it */
+    int64_t context;
+    int64_t separator;   /* where a document ends, before which attention does not reach; -1: it reaches everywhere */
     int64_t micro_batch; /* sequences */
-    int32_t micro_steps; /* micro-batches held at once */
+    int32_t micro_steps; /* micro-batches of a step */
     int32_t rank, world_size;
 } shd_feed_config;
 
 typedef struct shd_feed shd_feed;
 
-/* Opens the file and allocates the batch. Owns: destroy *out with shd_feed_destroy. Fails: as shd_tokens_open. */
+/* Allocates the memory. Owns: destroy *out with shd_feed_destroy. Fails: MEMORY. */
 sherd_status shd_feed_create(const shd_feed_config *config, shd_feed **out);
-/* Accepts NULL. */
+/* Ends the thread, whatever it is at. Accepts NULL. */
 void shd_feed_destroy(shd_feed *feed);
-shd_tokens *shd_feed_tokens(shd_feed *feed);
 
-/* Reads this rank's micro-batches of the global batch that starts at sequence number `first` of the run. *target_count:
- * its counted targets. Allocates nothing. Fails: as shd_tokens_read. */
-sherd_status shd_feed_read_step(shd_feed *feed, int64_t first, int64_t *target_count);
+/* Starts to read the steps [0, step_count), the first one from sequence number `first` of the run on. Once at most.
+ * Fails: MEMORY (also: no thread). */
+sherd_status shd_feed_start(shd_feed *feed, int64_t first, int64_t step_count);
 
-/* Reads micro-batch `index` of the file's first `sequence_count` sequences, in file order, as micro-step 0; what is
- * missing to a full one is filled with ignored targets. Allocates nothing. */
+/* Makes the next step the current one, waiting for it if need be. *target_count: its counted targets; *ready: steps
+ * that lay ready when it was asked for, 0 when it had to be waited for. Allocates nothing. Fails: as shd_dataset_read;
+ * ARGUMENT after the last step. */
+sherd_status shd_feed_next(shd_feed *feed, int64_t *target_count, int32_t *ready);
+
+/* For a feed that is never started: reads micro-batch `index` of the first `sequence_count` sequences as micro-step 0;
+ * what is missing to a full one is filled with ignored targets. Allocates nothing. Fails: as shd_dataset_read. */
 sherd_status shd_feed_read_padded(shd_feed *feed, int64_t index, int64_t sequence_count, int64_t *target_count);
 
-/* The micro-batch read for `micro_step`, with its place for losses (one for all micro-steps). Borrowed from the
- * feed. */
+/* The micro-batch of the current step for `micro_step`, with its place for losses (one for all micro-steps). Borrowed
+ * from the feed until the next step. */
 shd_batch shd_feed_batch(const shd_feed *feed, int32_t micro_step);
 /* Tokens of a micro-batch: length of its inputs, targets and losses. */
 int64_t shd_feed_micro_tokens(const shd_feed *feed);

@@ -1,6 +1,7 @@
 #include "runtime/train/resume.h"
 
 #include "io/checkpoint.h"
+#include "io/job_keys.h"
 #include "io/json.h"
 #include "runtime/base/arith.h"
 #include "runtime/base/log.h"
@@ -18,11 +19,29 @@
 /* Adds a value to `object`, taking the reference, also when it fails. */
 static bool add(json_t *object, const char *key, json_t *value) { return json_object_set_new(object, key, value) == 0; }
 
-static json_t *note_json(const char *job_text, const shd_tokens *tokens, uint64_t fingerprint, int64_t sequence,
+static json_t *sources_json(const shd_job *job, const shd_dataset *dataset) {
+    json_t *list = json_array();
+    bool good = list != NULL;
+    for (int32_t i = 0; good && i < shd_dataset_source_count(dataset); i++) {
+        shd_tokens_summary held = shd_dataset_source(dataset, i);
+        json_t *source = json_object();
+        good = source && add(source, "weight", json_real(job->data.train.items[i].weight)) &&
+               add(source, "tokens", json_integer(held.token_count)) &&
+               add(source, "fingerprint", shd_json_from_hash(held.fingerprint)) && json_array_append(list, source) == 0;
+        json_decref(source);
+    }
+    if (good) return list;
+    json_decref(list);
+    return NULL;
+}
+
+static json_t *note_json(const shd_job *job, const char *job_text, const shd_dataset *dataset, int64_t sequence,
                          int64_t tokens_seen) {
     json_t *note = json_object(), *data = json_object();
-    bool good = note && data && add(data, "tokens", json_integer(shd_tokens_count(tokens))) &&
-                add(data, "fingerprint", shd_json_from_hash(fingerprint)) &&
+    bool mixed = shd_dataset_source_count(dataset) > 1;
+    bool good = note && data && add(data, "tokens", json_integer(shd_dataset_token_count(dataset))) &&
+                add(data, "fingerprint", shd_json_from_hash(shd_dataset_fingerprint(dataset))) &&
+                (!mixed || add(data, "sources", sources_json(job, dataset))) &&
                 add(note, "job", json_loads(job_text, 0, NULL)) && add(note, "sequence", json_integer(sequence)) &&
                 add(note, "tokens_seen", json_integer(tokens_seen)) && json_object_set(note, "data", data) == 0;
     json_decref(data);
@@ -31,13 +50,11 @@ static json_t *note_json(const char *job_text, const shd_tokens *tokens, uint64_
     return NULL;
 }
 
-sherd_status shd_resume_note(const shd_job *job, shd_tokens *tokens, int64_t sequence, int64_t tokens_seen,
+sherd_status shd_resume_note(const shd_job *job, const shd_dataset *dataset, int64_t sequence, int64_t tokens_seen,
                              char **out) {
-    uint64_t fingerprint;
     char *job_text;
-    SHD_TRY(shd_tokens_fingerprint(tokens, &fingerprint));
     SHD_TRY(shd_job_resolved_json(job, &job_text));
-    json_t *note = note_json(job_text, tokens, fingerprint, sequence, tokens_seen);
+    json_t *note = note_json(job, job_text, dataset, sequence, tokens_seen);
     shd_job_text_free(job_text);
     if (!note) return shd_fail(SHERD_MEMORY, "no memory for the note of a checkpoint");
     sherd_status status = shd_json_print(note, 0, out);
@@ -56,18 +73,41 @@ static const json_t *at_path(const json_t *job, const char *path) {
     return json_object_get(json_object_get(job, section), dot + 1);
 }
 
-/* A long value is cut. */
-static void value_text(const json_t *value, char *text, size_t bytes) {
+/* A text with room for VALUE_BYTES, and how much was to be put there. */
+typedef struct clipped {
+    char *text;
+    size_t length;
+} clipped;
+
+enum { VALUE_BYTES = 240 };
+
+static int add_clipped(const char *piece, size_t bytes, void *user) {
+    clipped *out = user;
+    for (size_t i = 0; i < bytes && out->length + i + 1 < VALUE_BYTES; i++) out->text[out->length + i] = piece[i];
+    out->length += bytes;
+    return 0;
+}
+
+/* The value as JSON, cut with "…" where it is too long. */
+static void value_text(const json_t *value, char text[VALUE_BYTES]) {
     static const char more[] = "…";
-    memset(text, 0, bytes);
-    size_t used = value ? json_dumpb(value, text, bytes - 1, JSON_ENCODE_ANY | JSON_REAL_PRECISION(9)) : 0;
-    if (used == 0) snprintf(text, bytes, "not set");
-    if (used >= bytes) memcpy(text + shd_min((int64_t)strlen(text), (int64_t)(bytes - sizeof more)), more, sizeof more);
+    clipped out = {.text = text};
+    int failed = value ? json_dump_callback(value, add_clipped, &out, JSON_ENCODE_ANY | JSON_REAL_PRECISION(9)) : -1;
+    if (failed) {
+        snprintf(text, VALUE_BYTES, "not set");
+        return;
+    }
+    text[out.length < VALUE_BYTES ? out.length : VALUE_BYTES - 1] = 0;
+    if (out.length < VALUE_BYTES) return;
+    size_t end = VALUE_BYTES - sizeof more;
+    while ((text[end] & 0xC0) == 0x80) end--; /* not inside a character */
+    memcpy(text + end, more, sizeof more);
 }
 
 /* True for what may not change: the model (not where its first weights came from), seed and order of data. */
 static bool is_fixed(const char *path) {
-    static const char *const fixed[] = {"data.shuffle", "data.ignored_token", "train.seed"};
+    static const char *const fixed[] = {"data.shuffle", "data.ignored_token", "data.document_separator",
+                                        "data.attend_across_documents", "train.seed"};
     for (size_t i = 0; i < sizeof fixed / sizeof *fixed; i++)
         if (strcmp(path, fixed[i]) == 0) return true;
     return strncmp(path, "model.", 6) == 0 && strcmp(path, "model.init") != 0;
@@ -78,12 +118,23 @@ static bool is_silent(const char *path) {
     return strncmp(path, "run.", 4) == 0 || strncmp(path, "log.", 4) == 0 || strncmp(path, "checkpoint.", 11) == 0;
 }
 
+/* True when `value` is the key's default: what a job meant when sherd did not have the key yet. */
+static bool is_default(const char *path, const json_t *value) {
+    int32_t count, index = shd_job_find_path(path);
+    const char *fallback = index >= 0 ? shd_job_keys(&count)[index].fallback : NULL;
+    char text[VALUE_BYTES];
+    if (!fallback) return false;
+    if (json_is_string(value)) return strcmp(json_string_value(value), fallback) == 0;
+    value_text(value, text);
+    return strcmp(text, fallback) == 0;
+}
+
 static sherd_status compare_key(const char *path, const json_t *then, const json_t *now, bool report) {
-    char then_text[240], now_text[240];
+    char then_text[VALUE_BYTES], now_text[VALUE_BYTES];
     bool equal = then && now ? json_equal(then, now) : then == now;
-    if (equal || is_silent(path)) return SHERD_OK;
-    value_text(then, then_text, sizeof then_text);
-    value_text(now, now_text, sizeof now_text);
+    if (equal || is_silent(path) || (!then && is_default(path, now))) return SHERD_OK;
+    value_text(then, then_text);
+    value_text(now, now_text);
     if (is_fixed(path))
         return shd_fail(SHERD_DATA,
                         "%s was %s and is %s now; a run cannot go on with another one: set it back, or take another "
@@ -150,28 +201,46 @@ static sherd_status compare_jobs(const json_t *note, const shd_job *job, bool re
     return status;
 }
 
-static sherd_status compare_data(const json_t *note, const shd_job *job, shd_tokens *tokens) {
-    const json_t *data = json_object_get(note, "data"),
-                 *trained_on = at_path(json_object_get(note, "job"), "data.train");
-    uint64_t then, now;
-    int64_t then_count, now_count = shd_tokens_count(tokens);
-    SHD_TRY(shd_json_int(data, "tokens", 0, INT64_MAX, &then_count));
-    SHD_TRY(shd_json_hash(data, "fingerprint", &then));
-    SHD_TRY(shd_tokens_fingerprint(tokens, &now));
-    if (then == now) return SHERD_OK;
-    return shd_fail(SHERD_DATA,
-                    "data.train has changed: it was %s with %lld tokens (fingerprint %016llx) and is %s with %lld "
-                    "(%016llx); set it back, or take "
-                    "another checkpoint.dir, or checkpoint.resume: never",
-                    json_is_string(trained_on) ? json_string_value(trained_on) : "another file", (long long)then_count,
-                    (unsigned long long)then, job->data.train, (long long)now_count, (unsigned long long)now);
+/* The first source of a mixture that is not as the note has it, or -1. */
+static int32_t find_other_source(const json_t *list, const shd_job *job, const shd_dataset *dataset) {
+    int32_t count = shd_dataset_source_count(dataset);
+    for (int32_t i = 0; i < count; i++) {
+        const json_t *source = json_array_get(list, (size_t)i);
+        uint64_t then;
+        bool same = shd_json_hash(source, "fingerprint", &then) == SHERD_OK &&
+                    then == shd_dataset_source(dataset, i).fingerprint &&
+                    json_number_value(json_object_get(source, "weight")) == job->data.train.items[i].weight;
+        if (!same) return i;
+    }
+    return -1;
 }
 
-static sherd_status read_note(const json_t *note, const shd_job *job, shd_tokens *tokens, bool report,
+static sherd_status compare_data(const json_t *note, const shd_job *job, const shd_dataset *dataset) {
+    const json_t *data = json_object_get(note, "data"), *sources = json_object_get(data, "sources");
+    uint64_t then, now = shd_dataset_fingerprint(dataset);
+    int64_t then_count, now_count = shd_dataset_token_count(dataset);
+    SHD_TRY(shd_json_int(data, "tokens", 0, INT64_MAX, &then_count));
+    SHD_TRY(shd_json_hash(data, "fingerprint", &then));
+    if (then == now) return SHERD_OK;
+    char then_text[VALUE_BYTES], now_text[VALUE_BYTES], which[48] = "";
+    json_t *now_json = shd_job_sources_json(&job->data.train);
+    value_text(at_path(json_object_get(note, "job"), "data.train"), then_text);
+    value_text(now_json, now_text);
+    json_decref(now_json);
+    int32_t other = sources ? find_other_source(sources, job, dataset) : -1;
+    if (other >= 0) snprintf(which, sizeof which, "; the first difference is in data.train[%d]", other);
+    return shd_fail(SHERD_DATA,
+                    "data.train has changed: it was %s with %lld tokens (fingerprint %016llx) and is %s with %lld "
+                    "(%016llx)%s; set it back, or take another checkpoint.dir, or checkpoint.resume: never",
+                    then_text, (long long)then_count, (unsigned long long)then, now_text, (long long)now_count,
+                    (unsigned long long)now, which);
+}
+
+static sherd_status read_note(const json_t *note, const shd_job *job, const shd_dataset *dataset, bool report,
                               shd_resume *out) {
     SHD_TRY(shd_json_int(note, "sequence", 0, INT64_MAX, &out->sequence));
     SHD_TRY(shd_json_int(note, "tokens_seen", 0, INT64_MAX, &out->tokens_seen));
-    SHD_TRY(compare_data(note, job, tokens));
+    SHD_TRY(compare_data(note, job, dataset));
     return compare_jobs(note, job, report);
 }
 
@@ -189,21 +258,21 @@ static sherd_status compare_layout(const shd_checkpoint *checkpoint, const shd_j
 }
 
 /* What the note has against the job. */
-static sherd_status compare_note(const shd_checkpoint *checkpoint, const shd_job *job, shd_tokens *tokens, bool report,
-                                 shd_resume *out) {
+static sherd_status compare_note(const shd_checkpoint *checkpoint, const shd_job *job, const shd_dataset *dataset,
+                                 bool report, shd_resume *out) {
     const char *text = shd_checkpoint_content(checkpoint)->note;
     json_t *note;
     SHD_TRY(shd_json_parse(text, (int64_t)strlen(text), &note));
-    sherd_status status = read_note(note, job, tokens, report, out);
+    sherd_status status = read_note(note, job, dataset, report, out);
     json_decref(note);
     return status == SHERD_OK ? SHERD_OK : shd_fail_within(status, "%s", out->path);
 }
 
-static sherd_status read_checkpoint(const shd_job *job, shd_tokens *tokens, bool report, shd_resume *out) {
+static sherd_status read_checkpoint(const shd_job *job, const shd_dataset *dataset, bool report, shd_resume *out) {
     shd_checkpoint *checkpoint;
     SHD_TRY(shd_checkpoint_open(out->path, &checkpoint));
     out->step = shd_checkpoint_content(checkpoint)->step;
-    sherd_status status = compare_note(checkpoint, job, tokens, report, out);
+    sherd_status status = compare_note(checkpoint, job, dataset, report, out);
     if (status == SHERD_OK && out->step < job->train.steps) status = compare_layout(checkpoint, job);
     shd_checkpoint_close(checkpoint);
     return status;
@@ -228,7 +297,7 @@ static sherd_status warn_of_leftovers(const shd_job *job, bool report) {
     return SHERD_OK;
 }
 
-static sherd_status find(const shd_job *job, shd_tokens *tokens, bool report, shd_resume *out) {
+static sherd_status find(const shd_job *job, const shd_dataset *dataset, bool report, shd_resume *out) {
     *out = (shd_resume){0};
     const char *asked = job->checkpoint.resume.path;
     if (!asked && job->checkpoint.resume.word == SHD_RESUME_NEVER) return warn_of_leftovers(job, report);
@@ -238,13 +307,13 @@ static sherd_status find(const shd_job *job, shd_tokens *tokens, bool report, sh
     if (!out->path && asked)
         return shd_fail(SHERD_DATA, "checkpoint.resume: there is no complete checkpoint at %s", asked);
     if (!out->path) return SHERD_OK;
-    sherd_status status = read_checkpoint(job, tokens, report, out);
+    sherd_status status = read_checkpoint(job, dataset, report, out);
     if (status != SHERD_OK) shd_resume_fini(out);
     return status;
 }
 
-sherd_status shd_resume_find(const shd_job *job, shd_tokens *tokens, bool report, shd_resume *out) {
-    sherd_status status = find(job, tokens, report, out);
+sherd_status shd_resume_find(const shd_job *job, const shd_dataset *dataset, bool report, shd_resume *out) {
+    sherd_status status = find(job, dataset, report, out);
     /* What cannot be read is refused like what makes no sense. */
     return status == SHERD_IO ? SHERD_DATA : status;
 }

@@ -25,7 +25,8 @@ typedef struct job_run {
     const shd_job *job;
     const shd_train_hooks *hooks;
     sherd_options options;
-    shd_feed *training, *validation; /* validation: NULL without one */
+    shd_dataset *training_data, *validation_data; /* validation: NULL without one */
+    shd_feed *training, *validation;
     shd_evaluation_plan evaluation;
     shd_model *model;
     sherd_session *session;
@@ -37,6 +38,7 @@ typedef struct job_run {
     double row_end_ms;     /* when the last row was written, or the first step could begin */
     double save_wait_ms;   /* since then */
     shd_metrics_row total; /* the times of all rows, summed */
+    int64_t source_tokens[SHD_JOB_SOURCES], source_tokens_seen[SHD_JOB_SOURCES];
 } job_run;
 
 /* Told to all ranks with a step: one was asked to stop. */
@@ -118,7 +120,7 @@ static sherd_status save_if_due(job_run *run) {
     if (step != job->train.steps && !is_due(job->checkpoint.every, step, job->train.steps)) return SHERD_OK;
     double start_ms = shd_clock_ms();
     char *note;
-    SHD_TRY(shd_resume_note(job, shd_feed_tokens(run->training), next_sequence(run), run->summary.tokens_seen, &note));
+    SHD_TRY(shd_resume_note(job, run->training_data, next_sequence(run), run->summary.tokens_seen, &note));
     sherd_status status = sherd_session_save(run->session, job->checkpoint.dir, note);
     shd_free(note);
     SHD_TRY(status);
@@ -127,10 +129,26 @@ static sherd_status save_if_due(job_run *run) {
     return SHERD_OK;
 }
 
+/* What each source of a mixture has given, up to sequence number `end` and among the last step's. */
+static void count_sources(job_run *run, int64_t end, shd_metrics_row *row) {
+    int32_t count = shd_dataset_source_count(run->training_data);
+    if (count == 1) return;
+    for (int32_t i = 0; i < count; i++) {
+        int64_t drawn = shd_dataset_drawn(run->training_data, i, end);
+        int64_t before = shd_dataset_drawn(run->training_data, i, end - run->job->train.global_batch);
+        run->source_tokens_seen[i] = drawn * run->job->model.context;
+        run->source_tokens[i] = (drawn - before) * run->job->model.context;
+    }
+    row->source_count = count;
+    row->source_tokens = run->source_tokens;
+    row->source_tokens_seen = run->source_tokens_seen;
+}
+
 static sherd_status run_step(job_run *run) {
     double start_ms = shd_clock_ms();
     int64_t target_count;
-    SHD_TRY(shd_feed_read_step(run->training, next_sequence(run), &target_count));
+    int32_t data_ready;
+    SHD_TRY(shd_feed_next(run->training, &target_count, &data_ready));
     double data_ms = shd_clock_ms() - start_ms;
     if (run->hooks->stopping && run->hooks->stopping(run->hooks->user)) SHD_TRY(sherd_raise(run->session, FLAG_STOP));
     const sherd_callbacks callbacks = {.size = sizeof callbacks, .forward = forward, .backward = backward, .user = run};
@@ -151,7 +169,9 @@ static sherd_status run_step(job_run *run) {
                            .exposed_comm_ms = result.exposed_comm_ms,
                            .optimizer_ms = result.optimizer_ms,
                            .save_wait_ms = run->save_wait_ms,
-                           .peak_bytes = result.peak_bytes};
+                           .peak_bytes = result.peak_bytes,
+                           .data_ready = data_ready};
+    count_sources(run, next_sequence(run), &row);
     SHD_TRY(evaluate_if_due(run, &row));
     SHD_TRY(report_row(run, &row));
     return save_if_due(run);
@@ -165,33 +185,51 @@ static sherd_status run_steps(job_run *run) {
 
 /* --- the start ---------------------------------------------------------------------------------------------------- */
 
-static shd_feed_config feed_config(const shd_job *job, const char *path, const sherd_options *options,
-                                   int32_t micro_steps) {
-    return (shd_feed_config){.tokens = {.path = path,
-                                        .format = job->data.format,
-                                        .vocab_size = job->model.vocab_size,
-                                        .context = job->model.context,
-                                        .ignored_token = job->data.ignored_token},
-                             .seed = (uint64_t)job->train.seed,
-                             .shuffle = job->data.shuffle,
-                             .micro_batch = job->train.micro_batch,
-                             .micro_steps = micro_steps,
-                             .rank = options->rank,
-                             .world_size = options->world_size};
+static sherd_status open_dataset(const shd_job *job, const char *key, const shd_job_sources *sources, bool shuffle,
+                                 shd_dataset **out) {
+    const shd_dataset_config config = {.key = key,
+                                       .sources = sources,
+                                       .format = job->data.format,
+                                       .vocab_size = job->model.vocab_size,
+                                       .context = job->model.context,
+                                       .ignored_token = job->data.ignored_token,
+                                       .separator = job->data.document_separator,
+                                       .seed = (uint64_t)job->train.seed,
+                                       .shuffle = shuffle};
+    return shd_dataset_open(&config, out);
 }
 
 static sherd_status open_data(job_run *run) {
     const shd_job *job = run->job;
-    shd_feed_config config = feed_config(job, job->data.train, &run->options, run->options.micro_steps);
-    SHD_TRY(shd_feed_create(&config, &run->training));
+    SHD_TRY(open_dataset(job, "data.train", &job->data.train, job->data.shuffle, &run->training_data));
     if (!job->data.validation) return SHERD_OK;
-    config = feed_config(job, job->data.validation, &run->options, 1);
-    SHD_TRY(shd_feed_create(&config, &run->validation));
-    int64_t available = shd_tokens_sequence_count(shd_feed_tokens(run->validation));
+    const char *path = job->data.validation;
+    const shd_job_data_source file = {.paths = &path, .path_count = 1, .weight = 1};
+    const shd_job_sources validation = {.items = &file, .count = 1};
+    SHD_TRY(open_dataset(job, "data.validation", &validation, false, &run->validation_data));
+    int64_t available = shd_dataset_sequence_count(run->validation_data);
     run->evaluation = shd_evaluation_plan_make(available, job->train.evaluate_sequences, job->train.micro_batch,
                                                run->options.world_size);
     if (job->train.evaluate_every > 0) run->options.eval_micro_steps = run->evaluation.micro_steps;
     return SHERD_OK;
+}
+
+static sherd_status create_feed(const job_run *run, shd_dataset *dataset, int32_t micro_steps, shd_feed **out) {
+    int64_t separator = run->job->data.document_separator;
+    const shd_feed_config config = {.dataset = dataset,
+                                    .context = run->job->model.context,
+                                    .separator = run->job->data.attend_across_documents ? -1 : separator,
+                                    .micro_batch = run->job->train.micro_batch,
+                                    .micro_steps = micro_steps,
+                                    .rank = run->options.rank,
+                                    .world_size = run->options.world_size};
+    return shd_feed_create(&config, out);
+}
+
+static sherd_status start_feeds(job_run *run) {
+    if (run->validation_data) SHD_TRY(create_feed(run, run->validation_data, 1, &run->validation));
+    SHD_TRY(create_feed(run, run->training_data, run->options.micro_steps, &run->training));
+    return shd_feed_start(run->training, next_sequence(run), run->job->train.steps - run->summary.step);
 }
 
 static sherd_status fill(job_run *run) {
@@ -212,11 +250,15 @@ static sherd_status start(job_run *run) {
     SHD_TRY(shd_job_model(run->job, &run->model));
     SHD_TRY(sherd_session_create(&run->options, shd_model_describe(run->model), &run->session));
     run->pool = shd_session_pool(run->session);
+    /* Every rank has opened the files by itself: a glob may have found another file meanwhile. */
+    SHD_TRY(shd_session_compare(run->session, "data", shd_dataset_fingerprint(run->training_data)));
+    if (run->validation_data)
+        SHD_TRY(shd_session_compare(run->session, "validation data", shd_dataset_fingerprint(run->validation_data)));
     SHD_TRY(fill(run));
     if (run->job->train.sample_tokens > 0)
         SHD_TRY(shd_sample_create(run->job, &run->options, run->model, run->pool, &run->sample));
     if (is_first_rank(run)) SHD_TRY(shd_metrics_open(run->job->log.dir, run->from.step, &run->metrics));
-    return SHERD_OK;
+    return start_feeds(run);
 }
 
 /* --- the whole ---------------------------------------------------------------------------------------------------- */
@@ -229,6 +271,7 @@ static void log_start(const job_run *run) {
             job->top.name, (long long)plan->parameter_count, run->options.world_size,
             run->options.world_size == 1 ? "" : "s", run->options.threads, run->options.threads == 1 ? "" : "s",
             run->options.stage, shd_gather_text(&plan->policy));
+    shd_dataset_log(run->training_data);
     if (run->from.path)
         shd_log(SHERD_LOG_INFO, "resumed from %s: %lld of %lld steps are done", run->from.path,
                 (long long)run->from.step, (long long)job->train.steps);
@@ -254,7 +297,7 @@ static sherd_status train(job_run *run, const sherd_options *place) {
         return shd_fail(SHERD_CONFIG, "run.ranks is %d, but %d ranks were started", run->options.world_size,
                         place->world_size);
     SHD_TRY(open_data(run));
-    SHD_TRY(shd_resume_find(run->job, shd_feed_tokens(run->training), is_first_rank(run), &run->from));
+    SHD_TRY(shd_resume_find(run->job, run->training_data, is_first_rank(run), &run->from));
     run->summary.first_step = run->summary.step = run->from.step;
     run->summary.tokens_seen = run->from.tokens_seen;
     if (run->from.step >= run->job->train.steps) {
@@ -273,13 +316,15 @@ static sherd_status train(job_run *run, const sherd_options *place) {
 }
 
 static void fini(job_run *run) {
+    shd_feed_destroy(run->training);
+    shd_feed_destroy(run->validation);
     shd_metrics_close(run->metrics);
     shd_sample_destroy(run->sample);
     sherd_session_destroy(run->session);
     shd_model_destroy(run->model);
     shd_resume_fini(&run->from);
-    shd_feed_destroy(run->validation);
-    shd_feed_destroy(run->training);
+    shd_dataset_close(run->validation_data);
+    shd_dataset_close(run->training_data);
 }
 
 sherd_status shd_train_run(const shd_job *job, const sherd_options *place, const shd_train_hooks *hooks) {
@@ -310,9 +355,9 @@ static sherd_status check_init(const shd_job *job) {
 
 static sherd_status check_data(job_run *run) {
     SHD_TRY(open_data(run));
-    SHD_TRY(shd_tokens_sample(shd_feed_tokens(run->training)));
-    if (run->validation) SHD_TRY(shd_tokens_sample(shd_feed_tokens(run->validation)));
-    return shd_resume_find(run->job, shd_feed_tokens(run->training), false, &run->from);
+    SHD_TRY(shd_dataset_sample(run->training_data));
+    if (run->validation_data) SHD_TRY(shd_dataset_sample(run->validation_data));
+    return shd_resume_find(run->job, run->training_data, false, &run->from);
 }
 
 static sherd_status check_all(job_run *run, const shd_plan *plan) {

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """The program from outside: help, exit codes, messages.  usage: cli_check.py SHERD SOURCE_ROOT"""
+import json
 import os
 import re
 import signal
@@ -30,7 +31,7 @@ class Program(unittest.TestCase):
         self.assertEqual(sherd("--version").stdout, f"sherd {version}\n")
 
     def test_commands_of_the_manual_are_there(self):
-        for name in ("train", "run", "plan", "sample", "checkpoint export"):
+        for name in ("train", "run", "plan", "sample", "checkpoint export", "data show", "data pack"):
             self.assertIn(name, commands())
 
     def test_every_command_has_a_whole_help(self):
@@ -100,6 +101,69 @@ class Run(unittest.TestCase):
             self.assertEqual(ranks.wait(timeout=5), 128 + signal.SIGTERM)
             self.assertIn("stopped by signal 15 (SIGTERM)", ranks.stderr.read())
             ranks.stderr.close()
+
+
+class Data(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.addCleanup(self.folder.cleanup)
+        self.texts = [self.write(f"{name}.txt", text * 30) for name, text in (("a", "the first document. "), ("b", "another one! "))]
+
+    def write(self, name, content):
+        path = os.path.join(self.folder.name, name)
+        with open(path, "wb") as file:
+            file.write(content.encode() if isinstance(content, str) else content)
+        return path
+
+    def path(self, name):
+        return os.path.join(self.folder.name, name)
+
+    def test_what_is_packed_is_shown(self):
+        done = sherd("data", "pack", *self.texts, "--to", self.path("t.bin"), "--document-separator", "256")
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        checksum = re.fullmatch(rf"{re.escape(self.path('t.bin'))}  992 tokens  checksum ([0-9a-f]{{16}})\n", done.stdout).group(1)
+        shown = json.loads(sherd("data", "show", self.path("t.bin"), "--json", "--tokens", "1000").stdout)
+        first = [*b"the first document. " * 30, 256, *b"another one! " * 30, 256]
+        self.assertEqual(shown, {"file": self.path("t.bin"), "format": "llmc", "bytes": 1024 + 2 * 992, "tokens": 992, "lowest_id": 32, "highest_id": 256,
+                                 "checksum": checksum, "checksum_stated": True, "first_tokens": first})
+        table = sherd("data", "show", self.path("t.bin"), "--tokens", "4").stdout
+        for line in ("format     llmc", "tokens     992", "ids        32 to 256", f"checksum   {checksum} (as its header states)", "first      116 104 101 32",
+                     "as bytes   'the '"):
+            self.assertIn(line + "\n", table)
+
+    def test_an_empty_file_is_shown_too(self):
+        shown = json.loads(sherd("data", "show", self.write("none.txt", ""), "--json").stdout)
+        self.assertEqual((shown["tokens"], shown["lowest_id"], shown["first_tokens"]), (0, None, []))
+        self.assertNotIn("ids ", sherd("data", "show", self.path("none.txt")).stdout)
+
+    def test_damage_exits_3_and_an_existing_file_2(self):
+        path = self.path("t.bin")
+        self.assertEqual(sherd("data", "pack", self.texts[0], "--to", path).returncode, 0)
+        done = sherd("data", "pack", self.texts[0], "--to", path)
+        self.assertEqual((done.returncode, done.stdout), (2, ""))
+        self.assertIn("it is not overwritten", done.stderr)
+        with open(path, "r+b") as file:
+            file.seek(1030)
+            file.write(b"x")
+        done = sherd("data", "show", path)
+        self.assertEqual((done.returncode, done.stdout), (3, ""))
+        self.assertIn("damaged", done.stderr)
+        self.assertEqual(sherd("data", "show", self.path("missing.txt")).returncode, 3)
+        self.assertEqual(sherd("data", "show", self.write("what.dat", "ab")).returncode, 3)
+        self.assertEqual(sherd("data", "show", self.path("what.dat"), "--format", "u16").returncode, 0)
+        for bad in ((), (path, path), (path, "--format", "u8"), (path, "--tokens", "-1")):
+            self.assertEqual(sherd("data", "show", *bad).returncode, 2, bad)
+        for bad in ((), (path,), ("--to", path), (path, "--to", "x", "--document-separator", "65536"), (path, "--to", "x", "--shard-tokens", "0")):
+            self.assertEqual(sherd("data", "pack", *bad).returncode, 2, bad)
+
+    def test_packed_documents_are_trained_on_from_shards_by_a_glob(self):
+        self.assertEqual(sherd("data", "pack", *self.texts, "--to", self.path("t.bin"), "--document-separator", "256", "--shard-tokens", "400").returncode, 0)
+        job = self.write("job.yaml", "name: packed\nmodel: {family: gpt2, vocab_size: 257, context: 16, d_model: 16, n_layer: 1, n_head: 2}\n"
+                         "data: {train: 't-*.bin', document_separator: 256, attend_across_documents: false}\n"
+                         "train: {steps: 4, global_batch: 4, micro_batch: 1}\noptimizer: {lr: 1e-2}\nlog: {dir: .}\n")
+        done = sherd("train", job, "-n", "2")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("sherd: data.train: 992 tokens in 3 files, 61 sequences of 16; 15 tokens are left out at ends\n", done.stderr)
 
 
 class Train(unittest.TestCase):

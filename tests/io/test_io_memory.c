@@ -1,6 +1,7 @@
 /* Every allocation of io's objects fails once: an error, and nothing left behind. */
+#include "io/dataset.h"
 #include "io/metrics.h"
-#include "io/tokens.h"
+#include "io/token_pack.h"
 #include "runtime/base/memory.h"
 #include "tests/io/bad_jobs.h"
 #include "tests/io/make_job.h"
@@ -30,7 +31,7 @@ static int64_t fail_each(attempt make, void *user) {
 static sherd_status load(void *user) {
     (void)user;
     const shd_job_setting settings[] = {{.text = "model.frozen=[\"a\", \"b\"]"},
-                                        {.text = "data.validation=val.bin"},
+                                        {.text = "data.train=[{path: [a, b*], weight: 2}, {path: c}]"},
                                         {.text = "optimizer.decay=[a, b]"},
                                         {.text = "optimizer.groups=[{match: a, lr_factor: 2}, {match: b}]"}};
     shd_job *job = NULL;
@@ -53,13 +54,33 @@ static sherd_status explain(void *job) {
     return status;
 }
 
-static sherd_status open_tokens(void *user) {
-    (void)user;
-    const shd_tokens_config config = {.path = "tokens.txt", .vocab_size = 256, .context = 4, .ignored_token = -1};
-    shd_tokens *tokens = NULL;
-    sherd_status status = shd_tokens_open(&config, &tokens);
-    shd_tokens_close(tokens);
+static sherd_status open_dataset(void *user) {
+    const char *one[] = {"tokens.txt", "t*.txt"}, *two[] = {"more.txt"};
+    const shd_job_data_source items[] = {{.paths = one, .path_count = 2, .weight = 1},
+                                         {.paths = two, .path_count = 1, .weight = 2}};
+    const shd_job_sources sources = {.items = items, .count = 2};
+    const shd_dataset_config config = {.key = "data.train",
+                                       .sources = &sources,
+                                       .vocab_size = 256,
+                                       .context = 4,
+                                       .ignored_token = -1,
+                                       .separator = *(const int64_t *)user};
+    shd_dataset *dataset = NULL;
+    sherd_status status = shd_dataset_open(&config, &dataset);
+    shd_dataset_close(dataset);
     return status;
+}
+
+static void ignore_shard(void *user, const char *path, int64_t token_count, uint64_t checksum) {
+    (void)user, (void)path, (void)token_count, (void)checksum;
+}
+
+static sherd_status pack(void *user) {
+    (void)user;
+    const char *texts[] = {"tokens.txt"};
+    const shd_token_pack packing = {
+        .texts = texts, .text_count = 1, .to = "packed.bin", .separator = -1, .shard_tokens = 100};
+    return shd_token_pack_run(&packing, ignore_shard, NULL);
 }
 
 static sherd_status open_metrics(void *user) {
@@ -82,6 +103,8 @@ Test(io_memory, is_given_back_whichever_allocation_of_a_job_fails) {
 
 Test(io_memory, is_given_back_whichever_allocation_of_data_and_metrics_fails) {
     write_text("tokens.txt", "some text");
-    cr_assert_eq(fail_each(open_tokens, NULL), 3);
+    write_text("more.txt", "some more text");
+    for (int64_t separator = -1; separator < 2; separator += 2) cr_assert_gt(fail_each(open_dataset, &separator), 8);
+    cr_assert_eq(fail_each(pack, NULL), 3);
     cr_assert_eq(fail_each(open_metrics, NULL), 1);
 }

@@ -1,3 +1,4 @@
+#include "io/file_list.h"
 #include "io/job.h"
 #include "io/job_keys.h"
 #include "runtime/base/memory.h"
@@ -188,6 +189,61 @@ Test(job, comes_back_the_same_from_its_resolved_form) {
     cr_assert_eq(strncmp(sherd_last_error(), "note:1:10: name: '3' is", 23), 0, "%s", sherd_last_error());
 }
 
+Test(job, takes_files_globs_lists_and_mixtures_to_train_on) {
+    char here[4096], expected[8192];
+    cr_assert_not_null(getcwd(here, sizeof here));
+    shd_job *job = good(good_job, (const char *const[3]){"data.train=sub/*.bin"});
+    cr_assert(job->data.train.count == 1 && !job->data.train.weighted && job->data.train.items[0].path_count == 1);
+    snprintf(expected, sizeof expected, "%s/sub/*.bin", here);
+    cr_assert_str_eq(job->data.train.items[0].paths[0], expected);
+    check_round_trip(job);
+    shd_job_destroy(job);
+    job = good(good_job, (const char *const[3]){"data.train=[b.bin, /abs/a.bin]", "data.document_separator=256"});
+    cr_assert(job->data.train.count == 1 && job->data.train.items[0].path_count == 2);
+    cr_assert_str_eq(job->data.train.items[0].paths[1], "/abs/a.bin");
+    cr_assert_eq(job->data.document_separator, 256);
+    check_round_trip(job);
+    shd_job_destroy(job);
+    job = good(good_job, (const char *const[3]){"data.train=[{path: a.bin, weight: 0.25}, {path: [b, c*]}]"});
+    const shd_job_sources *sources = &job->data.train;
+    cr_assert(sources->count == 2 && sources->weighted);
+    cr_assert(sources->items[0].weight == 0.25 && sources->items[1].weight == 1 && sources->items[1].path_count == 2);
+    check_round_trip(job);
+    char *text = NULL;
+    cr_assert_eq(shd_job_explain(job, &text), SHERD_OK);
+    cr_assert_not_null(strstr(text, "\"weight\": 0.25}"), "%s", text);
+    shd_free(text);
+    shd_job_destroy(job);
+}
+
+/* A folder's own characters are no part of a glob. */
+Test(job, finds_globs_in_a_folder_with_odd_characters) {
+    char here[4096], expected[8192];
+    cr_assert_not_null(getcwd(here, sizeof here));
+    mkdir("odd[1]", 0700);
+    write_text("odd[1]/job.yaml", good_job);
+    shd_job *job = NULL;
+    cr_assert_eq(shd_job_load("odd[1]/job.yaml", NULL, 0, &job), SHERD_OK);
+    snprintf(expected, sizeof expected, "%s/odd[1]/tokens.bin", here);
+    cr_assert_str_eq(job->data.train.items[0].paths[0], expected);
+    shd_job_destroy(job);
+    cr_assert_eq(chdir("odd[1]"), 0);
+    const shd_job_setting setting = {.text = "data.train=t*.bin"};
+    cr_assert_eq(shd_job_load("job.yaml", &setting, 1, &job), SHERD_OK);
+    cr_assert_eq(chdir(".."), 0);
+    write_text("odd[1]/tokens.bin", "x");
+    shd_keep *keep = shd_keep_create();
+    const char *const *files;
+    int32_t count;
+    cr_assert_eq(shd_file_list_expand("data.train", (const char *const *)job->data.train.items[0].paths, 1, keep,
+                                      &files, &count),
+                 SHERD_OK, "%s", sherd_last_error());
+    cr_assert_eq(count, 1);
+    cr_assert_str_eq(files[0], expected);
+    shd_keep_destroy(keep);
+    shd_job_destroy(job);
+}
+
 Test(job, reads_numbers_as_yaml_1_2_does_in_any_locale) {
     setlocale(LC_ALL, "de_DE.UTF-8"); /* where it is installed */
     shd_job *job = good(good_job, (const char *const[3]){"optimizer.lr=2e-5", "optimizer.eps=1e-08", "train.clip=1"});
@@ -230,9 +286,12 @@ Test(job, takes_paths_from_its_own_folder_and_those_of_settings_from_the_working
     cr_assert_eq(shd_job_load("jobs/job.yaml", settings, 2, &job), SHERD_OK, "%s", sherd_last_error());
     const struct {
         const char *value, *ending;
-    } cases[] = {{job->data.train, "/jobs/tokens.bin"}, {job->data.validation, "/val.bin"},
-                 {job->checkpoint.dir, "/jobs/ckpt"},   {job->checkpoint.resume.path, "/jobs/../old"},
-                 {job->run.dir, "/jobs/runs/tiny"},     {job->log.dir, "/jobs/runs/tiny"}};
+    } cases[] = {{job->data.train.items[0].paths[0], "/jobs/tokens.bin"},
+                 {job->data.validation, "/val.bin"},
+                 {job->checkpoint.dir, "/jobs/ckpt"},
+                 {job->checkpoint.resume.path, "/jobs/../old"},
+                 {job->run.dir, "/jobs/runs/tiny"},
+                 {job->log.dir, "/jobs/runs/tiny"}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         snprintf(expected, sizeof expected, "%s%s", here, cases[i].ending);
         cr_expect_str_eq(cases[i].value, expected);

@@ -71,7 +71,8 @@ Test(metrics, write_rows_of_strict_json_with_every_figure) {
     json_t *row = first_row("a/b/log/metrics.jsonl");
     static const char *const names[] = {"step",         "loss",         "grad_norm", "lr",           "tokens",
                                         "tokens_seen",  "step_ms",      "data_ms",   "compute_ms",   "exposed_comm_ms",
-                                        "optimizer_ms", "save_wait_ms", "other_ms",  "tokens_per_s", "peak_bytes"};
+                                        "optimizer_ms", "save_wait_ms", "other_ms",  "tokens_per_s", "peak_bytes",
+                                        "data_ready"};
     cr_assert_eq(json_object_size(row), sizeof names / sizeof *names);
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         cr_expect_not_null(json_object_get(row, names[i]), "%s", names[i]);
@@ -82,6 +83,32 @@ Test(metrics, write_rows_of_strict_json_with_every_figure) {
     cr_assert_eq(json_integer_value(json_object_get(row, "peak_bytes")), INT64_C(123456789012));
     cr_assert_float_eq(real(row, "tokens_per_s"), 4096 / 114.222e-3, 0.5);
     json_decref(row);
+}
+
+Test(metrics, list_the_sources_of_a_mixture_as_many_as_there_can_be) {
+    enum { SOURCES = 64 };
+    int64_t step[SOURCES], seen[SOURCES];
+    for (int i = 0; i < SOURCES; i++) step[i] = INT64_MAX - i, seen[i] = INT64_MAX - 100 - i;
+    shd_metrics *metrics = NULL;
+    cr_assert_eq(shd_metrics_open("log", 0, &metrics), SHERD_OK);
+    shd_metrics_row row = example;
+    row.data_ready = 2;
+    row.source_count = SOURCES;
+    row.source_tokens = step;
+    row.source_tokens_seen = seen;
+    cr_assert_eq(shd_metrics_write(metrics, &row), SHERD_OK);
+    shd_metrics_close(metrics);
+    /* Opened again, the row is found to be whole. */
+    cr_assert_eq(shd_metrics_open("log", 1, &metrics), SHERD_OK);
+    shd_metrics_close(metrics);
+    json_t *json = first_row("log/metrics.jsonl");
+    cr_assert_eq(json_integer_value(json_object_get(json, "data_ready")), 2);
+    for (size_t i = 0; i < SOURCES; i++) {
+        cr_assert_eq(json_integer_value(json_array_get(json_object_get(json, "source_tokens"), i)), step[i]);
+        cr_assert_eq(json_integer_value(json_array_get(json_object_get(json, "source_tokens_seen"), i)), seen[i]);
+    }
+    cr_assert_eq(json_array_size(json_object_get(json, "source_tokens")), SOURCES);
+    json_decref(json);
 }
 
 Test(metrics, have_a_step_time_that_is_the_sum_of_its_parts) {

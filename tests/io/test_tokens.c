@@ -3,7 +3,9 @@
 #include "tests/io/make_job.h"
 
 #include <criterion/criterion.h>
+#include <dirent.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -24,8 +26,14 @@ static void write_tokens(const char *path, int64_t count, int bytes, const int32
 }
 
 static sherd_status open_tokens(const char *path, shd_job_format format, int64_t context, shd_tokens **out) {
-    const shd_tokens_config config = {
-        .path = path, .format = format, .vocab_size = 251, .context = context, .ignored_token = -1};
+    const shd_tokens_config config = {.key = "data.train",
+                                      .paths = &path,
+                                      .path_count = 1,
+                                      .format = format,
+                                      .vocab_size = 251,
+                                      .context = context,
+                                      .ignored_token = -1,
+                                      .separator = -1};
     return shd_tokens_open(&config, out);
 }
 
@@ -55,8 +63,8 @@ Test(tokens, are_the_same_sequences_in_every_format) {
             shd_tokens *tokens = NULL;
             cr_assert_eq(open_tokens(files[f].path, automatic ? SHD_FORMAT_AUTO : files[f].format, 11, &tokens),
                          SHERD_OK, "%s", sherd_last_error());
-            cr_assert_eq(shd_tokens_count(tokens), 100);
-            cr_assert_eq(shd_tokens_sequence_count(tokens), 9); /* (100 - 1) div 11 */
+            cr_assert_eq(shd_tokens_summarize(tokens).token_count, 100);
+            cr_assert_eq(shd_tokens_summarize(tokens).sequence_count, 9); /* (100 - 1) div 11 */
             for (int64_t j = 0; j < 9; j++) {
                 int32_t inputs[11], targets[11];
                 int64_t counted = 0;
@@ -75,7 +83,14 @@ Test(tokens, are_the_same_sequences_in_every_format) {
 
 Test(tokens, count_targets_that_are_not_ignored) {
     write_text("tokens.txt", "abcabcabca");
-    const shd_tokens_config config = {.path = "tokens.txt", .vocab_size = 256, .context = 3, .ignored_token = 'a'};
+    const char *path = "tokens.txt";
+    const shd_tokens_config config = {.key = "data.train",
+                                      .paths = &path,
+                                      .path_count = 1,
+                                      .vocab_size = 256,
+                                      .context = 3,
+                                      .ignored_token = 'a',
+                                      .separator = -1};
     shd_tokens *tokens = NULL;
     cr_assert_eq(shd_tokens_open(&config, &tokens), SHERD_OK);
     int32_t inputs[3], targets[3];
@@ -97,8 +112,8 @@ Test(tokens, are_found_beyond_four_gigabytes) {
     shd_tokens *tokens = NULL;
     cr_assert_eq(open_tokens("big.u32", SHD_FORMAT_AUTO, 1000, &tokens), SHERD_OK, "%s", sherd_last_error());
     int64_t sequences = (count - 1) / 1000;
-    cr_assert_eq(shd_tokens_count(tokens), count);
-    cr_assert_eq(shd_tokens_sequence_count(tokens), sequences);
+    cr_assert_eq(shd_tokens_summarize(tokens).token_count, count);
+    cr_assert_eq(shd_tokens_summarize(tokens).sequence_count, sequences);
     shd_tokens_close(tokens);
     /* One sequence up to the last token. */
     cr_assert_eq(open_tokens("big.u32", SHD_FORMAT_AUTO, 8, &tokens), SHERD_OK);
@@ -209,7 +224,7 @@ Test(tokens, have_a_fingerprint_that_changes_with_them) {
         }
         shd_tokens *tokens = NULL;
         cr_assert_eq(open_tokens("tokens.u16", SHD_FORMAT_AUTO, 10, &tokens), SHERD_OK);
-        cr_assert_eq(shd_tokens_fingerprint(tokens, &prints[i]), SHERD_OK);
+        prints[i] = shd_tokens_summarize(tokens).fingerprint;
         shd_tokens_close(tokens);
     }
     cr_assert_eq(prints[0], prints[3]);
@@ -226,4 +241,212 @@ Test(tokens, are_read_without_allocating) {
     for (int64_t j = 0; j < 100; j++) cr_assert_eq(shd_tokens_read(tokens, j, inputs, targets, &counted), SHERD_OK);
     cr_assert_eq(shd_memory_calls(), calls);
     shd_tokens_close(tokens);
+}
+
+/* --- several files ------------------------------------------------------------------------------------------------ */
+
+enum { T = 4, SEPARATOR = 7 };
+
+static sherd_status open_list(const char *const *paths, int32_t count, int64_t separator, int32_t open_files,
+                              shd_tokens **out) {
+    const shd_tokens_config config = {.key = "data.train",
+                                      .paths = paths,
+                                      .path_count = count,
+                                      .format = SHD_FORMAT_TEXT,
+                                      .vocab_size = 256,
+                                      .context = T,
+                                      .ignored_token = -1,
+                                      .separator = separator,
+                                      .open_files = open_files};
+    return shd_tokens_open(&config, out);
+}
+
+static void expect_sequence(shd_tokens *tokens, int64_t index, const char *expected) {
+    int32_t inputs[T], targets[T];
+    int64_t counted = 0;
+    cr_assert_eq(shd_tokens_read(tokens, index, inputs, targets, &counted), SHERD_OK, "%s", sherd_last_error());
+    cr_assert_eq(counted, T);
+    for (int i = 0; i < T; i++) {
+        cr_assert_eq(inputs[i], expected[i], "sequence %d, place %d", (int)index, i);
+        cr_assert_eq(targets[i], expected[i + 1]);
+    }
+}
+
+/* By hand: 9 tokens are two sequences of 4 and the last target, 5 are one, 4 and less are none. */
+Test(tokens, of_several_files_never_cross_an_end_and_what_tails_leave_is_counted) {
+    write_text("a", "abcdefghi");
+    write_text("b", "");
+    write_text("c", "1234567");
+    write_text("d", "x");
+    write_text("e", "ABCD");
+    write_text("f", "VWXYZ");
+    const char *const paths[] = {"a", "b", "c", "d", "e", "f"};
+    shd_tokens *tokens = NULL;
+    cr_assert_eq(open_list(paths, 6, -1, 0, &tokens), SHERD_OK, "%s", sherd_last_error());
+    const shd_tokens_summary held = shd_tokens_summarize(tokens);
+    cr_assert(held.file_count == 6 && held.token_count == 9 + 7 + 1 + 4 + 5);
+    cr_assert_eq(held.sequence_count, 4);
+    cr_assert_eq(held.dropped_count, 2 + 1 + 4); /* "67", "x", "ABCD" */
+    cr_assert_eq(held.short_count, 3);
+    static const char *const expected[] = {"abcde", "efghi", "12345", "VWXYZ"};
+    for (int64_t j = 3; j >= 0; j--) expect_sequence(tokens, j, expected[j]);
+    shd_tokens_close(tokens);
+    cr_assert_eq(shd_memory_held(SHD_MEMORY_OBJECTS), 0);
+}
+
+Test(tokens, of_too_few_a_file_are_refused_with_what_is_needed) {
+    write_text("zero", "");
+    write_text("one", "a");
+    write_text("context", "abcd");
+    write_text("enough", "abcde");
+    const char *paths[] = {"zero", "one", "context", "enough"};
+    shd_tokens *tokens = NULL;
+    cr_expect_eq(open_list(paths, 1, -1, 0, &tokens), SHERD_DATA);
+    cr_expect_str_eq(sherd_last_error(), "zero: empty: 0 tokens are too few; model.context 4 needs at least 5");
+    cr_expect_eq(open_list(paths + 1, 1, -1, 0, &tokens), SHERD_DATA);
+    cr_expect_str_eq(sherd_last_error(), "one: 1 tokens are too few; model.context 4 needs at least 5");
+    cr_expect_eq(open_list(paths + 2, 1, -1, 0, &tokens), SHERD_DATA);
+    cr_expect_str_eq(sherd_last_error(), "context: 4 tokens are too few; model.context 4 needs at least 5");
+    cr_expect_eq(open_list(paths, 3, -1, 0, &tokens), SHERD_DATA);
+    cr_expect_str_eq(sherd_last_error(),
+                     "data.train: none of its 3 files, 5 tokens in all, holds a sequence; model.context 4 needs at "
+                     "least 5 tokens in a file, or data.document_separator to pack files together");
+    cr_expect_eq(open_list(paths, 2, SEPARATOR, 0, &tokens), SHERD_DATA);
+    cr_expect_str_eq(sherd_last_error(),
+                     "data.train: its 2 files hold 1 tokens together; model.context 4 needs at least 5");
+    cr_assert_eq(open_list(paths + 3, 1, -1, 0, &tokens), SHERD_OK);
+    cr_assert_eq(shd_tokens_summarize(tokens).sequence_count, 1);
+    cr_assert_eq(shd_tokens_summarize(tokens).dropped_count, 0);
+    shd_tokens_close(tokens);
+    cr_assert_eq(open_list(paths, 3, SEPARATOR, 0, &tokens), SHERD_OK); /* a \7 a b c d: six tokens, one left */
+    cr_assert_eq(shd_tokens_summarize(tokens).token_count, 6);
+    cr_assert_eq(shd_tokens_summarize(tokens).dropped_count, 1);
+    expect_sequence(tokens, 0, "a\7abc");
+    shd_tokens_close(tokens);
+    cr_assert_eq(shd_memory_held(SHD_MEMORY_OBJECTS), 0);
+}
+
+Test(tokens, of_documents_are_packed_with_one_separator_between_two) {
+    static const char *const texts[] = {"",  "ab",  "\7",  "", "c", "",   "d\7", "",
+                                        "e", "\7f", "ghi", "", "j", "kl", "\7\7"};
+    /* Between "ab" and "\7", "\7" and "c", "d\7" and "e", "e" and "\7f" there is one already. */
+    static const char whole[] = "ab\7c\7d\7e\7f\7ghi\7j\7kl\7\7";
+    enum { COUNT = sizeof texts / sizeof *texts };
+    char names[COUNT][8];
+    const char *paths[COUNT];
+    for (int i = 0; i < COUNT; i++) {
+        snprintf(names[i], sizeof names[i], "%02d", i);
+        write_text(names[i], texts[i]);
+        paths[i] = names[i];
+    }
+    for (int32_t open_files = 1; open_files < 4; open_files++) {
+        shd_tokens *tokens = NULL;
+        cr_assert_eq(open_list(paths, COUNT, SEPARATOR, open_files, &tokens), SHERD_OK, "%s", sherd_last_error());
+        const shd_tokens_summary held = shd_tokens_summarize(tokens);
+        int64_t length = (int64_t)strlen(whole);
+        cr_assert_eq(held.token_count, length, "%d, not %d", (int)held.token_count, (int)length);
+        cr_assert_eq(held.sequence_count, (length - 1) / T);
+        cr_assert_eq(held.dropped_count, length - ((length - 1) / T * T + 1));
+        for (int64_t j = 0; j < held.sequence_count; j++) expect_sequence(tokens, j, whole + j * T);
+        shd_tokens_close(tokens);
+    }
+}
+
+/* Shards may be cut inside a document: nothing is put between them, whatever they begin and end with. */
+Test(tokens, of_shards_with_separators_are_joined_as_they_are) {
+    unsigned char bytes[64] = {0};
+    for (int i = 0; i < 32; i++) bytes[2 * i] = (unsigned char)(i % 6 == 5 ? SEPARATOR : 'a' + i);
+    static const int ends[] = {0, 4, 5, 12, 13, 13, 32};
+    static const char *const names[] = {"a.u16", "b.u16", "c.u16", "d.u16", "e.u16", "f.u16"};
+    for (int i = 0; i < 6; i++) write_file(names[i], bytes + 2 * ends[i], (size_t)(2 * (ends[i + 1] - ends[i])));
+    const shd_tokens_config config = {.key = "data.train",
+                                      .paths = (const char *const[]){"*.u16"},
+                                      .path_count = 1,
+                                      .vocab_size = 256,
+                                      .context = T,
+                                      .ignored_token = -1,
+                                      .separator = SEPARATOR};
+    shd_tokens *tokens = NULL;
+    cr_assert_eq(shd_tokens_open(&config, &tokens), SHERD_OK, "%s", sherd_last_error());
+    cr_assert_eq(shd_tokens_summarize(tokens).token_count, 32);
+    cr_assert_eq(shd_tokens_summarize(tokens).sequence_count, 7);
+    char whole[33] = {0};
+    for (int i = 0; i < 32; i++) whole[i] = (char)bytes[2 * i];
+    for (int64_t j = 0; j < 7; j++) expect_sequence(tokens, j, whole + j * T);
+    shd_tokens_close(tokens);
+}
+
+static int count_descriptors(void) {
+    int count = 0;
+    DIR *folder = opendir("/proc/self/fd");
+    while (readdir(folder)) count++;
+    closedir(folder);
+    return count;
+}
+
+Test(tokens, of_many_files_keep_few_of_them_open) {
+    enum { FILES = 300, OPEN = 5 };
+    for (int i = 0; i < FILES; i++) {
+        char name[16];
+        unsigned char bytes[T + 1] = {(unsigned char)(i % 251), (unsigned char)(i / 251)};
+        snprintf(name, sizeof name, "f%03d.txt", i);
+        write_file(name, bytes, sizeof bytes);
+    }
+    const char *const glob[] = {"f*.txt"};
+    shd_tokens *tokens = NULL;
+    int before = count_descriptors();
+    cr_assert_eq(open_list(glob, 1, -1, OPEN, &tokens), SHERD_OK, "%s", sherd_last_error());
+    cr_assert_eq(shd_tokens_summarize(tokens).sequence_count, FILES);
+    int32_t inputs[T], targets[T];
+    int64_t counted, calls = shd_memory_calls();
+    for (int64_t k = 0; k < 3 * FILES; k++) {
+        int64_t j = k * 97 % FILES;
+        cr_assert_eq(shd_tokens_read(tokens, j, inputs, targets, &counted), SHERD_OK);
+        cr_assert(inputs[0] == j % 251 && inputs[1] == j / 251);
+        cr_assert_leq(count_descriptors(), before + OPEN);
+    }
+    cr_assert_eq(shd_memory_calls(), calls);
+    write_text("f000.txt", "another length");
+    for (int64_t j = 100; j < 110; j++) cr_assert_eq(shd_tokens_read(tokens, j, inputs, targets, &counted), SHERD_OK);
+    cr_assert_eq(shd_tokens_read(tokens, 0, inputs, targets, &counted), SHERD_DATA);
+    cr_assert_str_eq(sherd_last_error(),
+                     "f000.txt: has 14 bytes, it had 5 bytes when the job started; do not change it during a run");
+    shd_tokens_close(tokens);
+    cr_assert_eq(count_descriptors(), before);
+}
+
+Test(tokens, come_from_globs_in_the_order_of_their_names) {
+    mkdir("sub", 0700);
+    write_text("sub/b.txt", "bbbbb");
+    write_text("sub/a10.txt", "11111");
+    write_text("sub/a9.txt", "99999");
+    write_text("sub/Z.txt", "ZZZZZ");
+    write_text("odd[1].txt", "ooooo");
+    const char *paths[] = {"odd[1].txt", "sub/*.txt", "sub/a9.txt"};
+    static const char *const expected[] = {"ooooo", "ZZZZZ", "11111", "99999", "bbbbb", "99999"};
+    shd_tokens *tokens = NULL;
+    cr_assert_eq(open_list(paths, 3, -1, 0, &tokens), SHERD_OK, "%s", sherd_last_error());
+    cr_assert_eq(shd_tokens_summarize(tokens).sequence_count, 6);
+    for (int64_t j = 0; j < 6; j++) expect_sequence(tokens, j, expected[j]);
+    shd_tokens_close(tokens);
+    paths[0] = "sub/*.bin";
+    cr_assert_eq(open_list(paths, 1, -1, 0, &tokens), SHERD_DATA);
+    cr_assert_str_eq(sherd_last_error(), "data.train: no file matches sub/*.bin");
+    paths[0] = "s*";
+    cr_assert_eq(open_list(paths, 1, -1, 0, &tokens), SHERD_DATA);
+    cr_assert_str_eq(sherd_last_error(), "sub: not a regular file; a token file is one");
+}
+
+Test(tokens, of_several_files_have_a_fingerprint_of_their_order_too) {
+    write_text("a", "abcdefghi");
+    write_text("b", "ABCDEFGHI");
+    const char *const paths[] = {"a", "b", "a", "b", "b"};
+    uint64_t prints[4];
+    for (int i = 0; i < 4; i++) {
+        shd_tokens *tokens = NULL;
+        cr_assert_eq(open_list(paths + i, i == 3 ? 1 : 2, -1, 0, &tokens), SHERD_OK);
+        prints[i] = shd_tokens_summarize(tokens).fingerprint;
+        shd_tokens_close(tokens);
+    }
+    cr_assert(prints[0] == prints[2] && prints[0] != prints[1] && prints[0] != prints[3]);
 }

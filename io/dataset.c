@@ -1,0 +1,149 @@
+#include "io/dataset.h"
+
+#include "io/mixture.h"
+#include "io/order.h"
+#include "runtime/base/arith.h"
+#include "runtime/base/log.h"
+#include "runtime/base/memory.h"
+#include "runtime/base/status.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <xxhash.h>
+
+_Static_assert((int)SHD_MIXTURE_SOURCES == (int)SHD_JOB_SOURCES, "a job's sources are one mixture");
+
+enum { KEY_BYTES = 64, OPEN_FILES = 256 };
+
+typedef struct source {
+    shd_tokens *tokens;
+    shd_order order;
+    double weight;
+} source;
+
+struct shd_dataset {
+    char key[KEY_BYTES];
+    int64_t context;
+    shd_mixture mixture;
+    source sources[SHD_MIXTURE_SOURCES];
+};
+
+/* "data.train", or with several sources "data.train[2]", from 0. */
+static void name_source(const shd_dataset *dataset, int32_t index, char name[KEY_BYTES + 16]) {
+    if (dataset->mixture.source_count == 1)
+        snprintf(name, KEY_BYTES + 16, "%s", dataset->key);
+    else
+        snprintf(name, KEY_BYTES + 16, "%s[%d]", dataset->key, index);
+}
+
+static sherd_status open_source(shd_dataset *dataset, const shd_dataset_config *config, int32_t index) {
+    const shd_job_data_source *given = &config->sources->items[index];
+    source *made = &dataset->sources[index];
+    char name[KEY_BYTES + 16];
+    name_source(dataset, index, name);
+    const shd_tokens_config tokens = {.key = name,
+                                      .paths = given->paths,
+                                      .path_count = given->path_count,
+                                      .format = config->format,
+                                      .vocab_size = config->vocab_size,
+                                      .context = config->context,
+                                      .ignored_token = config->ignored_token,
+                                      .separator = config->separator,
+                                      .open_files = OPEN_FILES / config->sources->count};
+    SHD_TRY(shd_tokens_open(&tokens, &made->tokens));
+    made->weight = given->weight;
+    made->order = (shd_order){.seed = config->seed,
+                              .source = (uint64_t)index,
+                              .sequence_count = shd_tokens_summarize(made->tokens).sequence_count,
+                              .shuffle = config->shuffle};
+    return SHERD_OK;
+}
+
+sherd_status shd_dataset_open(const shd_dataset_config *config, shd_dataset **out) {
+    int32_t count = config->sources->count;
+    assert(count > 0 && count <= SHD_MIXTURE_SOURCES);
+    shd_dataset *dataset = shd_alloc(1, sizeof *dataset);
+    if (!dataset) return shd_fail(SHERD_MEMORY, "%s: out of memory", config->key);
+    snprintf(dataset->key, sizeof dataset->key, "%s", config->key);
+    dataset->context = config->context;
+    double weights[SHD_MIXTURE_SOURCES];
+    for (int32_t i = 0; i < count; i++) weights[i] = config->sources->items[i].weight;
+    dataset->mixture = shd_mixture_make(weights, count);
+    for (int32_t i = 0; i < count; i++) {
+        sherd_status status = open_source(dataset, config, i);
+        if (status == SHERD_OK) continue;
+        shd_dataset_close(dataset);
+        return status;
+    }
+    *out = dataset;
+    return SHERD_OK;
+}
+
+void shd_dataset_close(shd_dataset *dataset) {
+    if (!dataset) return;
+    for (int32_t i = 0; i < dataset->mixture.source_count; i++) shd_tokens_close(dataset->sources[i].tokens);
+    shd_free(dataset);
+}
+
+int32_t shd_dataset_source_count(const shd_dataset *dataset) { return dataset->mixture.source_count; }
+
+shd_tokens_summary shd_dataset_source(const shd_dataset *dataset, int32_t index) {
+    return shd_tokens_summarize(dataset->sources[index].tokens);
+}
+
+int64_t shd_dataset_sequence_count(const shd_dataset *dataset) {
+    int64_t count = 0;
+    for (int32_t i = 0; i < dataset->mixture.source_count; i++) count += shd_dataset_source(dataset, i).sequence_count;
+    return count;
+}
+
+int64_t shd_dataset_token_count(const shd_dataset *dataset) {
+    int64_t count = 0;
+    for (int32_t i = 0; i < dataset->mixture.source_count; i++) count += shd_dataset_source(dataset, i).token_count;
+    return count;
+}
+
+uint64_t shd_dataset_fingerprint(const shd_dataset *dataset) {
+    uint64_t hash = shd_dataset_source(dataset, 0).fingerprint;
+    for (int32_t i = 0; dataset->mixture.source_count > 1 && i < dataset->mixture.source_count; i++) {
+        const uint64_t part[2] = {shd_dataset_source(dataset, i).fingerprint, dataset->mixture.below[i + 1]};
+        hash = XXH3_64bits_withSeed(part, sizeof part, hash);
+    }
+    return hash;
+}
+
+int64_t shd_dataset_drawn(const shd_dataset *dataset, int32_t index, int64_t q) {
+    return shd_mixture_count(&dataset->mixture, index, q);
+}
+
+sherd_status shd_dataset_read(shd_dataset *dataset, int64_t q, int32_t *inputs, int32_t *targets, int64_t *counted) {
+    shd_mixture_place place = shd_mixture_find(&dataset->mixture, q);
+    source *from = &dataset->sources[place.source];
+    return shd_tokens_read(from->tokens, shd_order_index(&from->order, place.number), inputs, targets, counted);
+}
+
+sherd_status shd_dataset_sample(shd_dataset *dataset) {
+    for (int32_t i = 0; i < dataset->mixture.source_count; i++) SHD_TRY(shd_tokens_sample(dataset->sources[i].tokens));
+    return SHERD_OK;
+}
+
+void shd_dataset_log(const shd_dataset *dataset) {
+    for (int32_t i = 0; i < dataset->mixture.source_count; i++) {
+        shd_tokens_summary held = shd_dataset_source(dataset, i);
+        char name[KEY_BYTES + 16], share[48] = "", skipped[80] = "";
+        name_source(dataset, i, name);
+        if (dataset->mixture.source_count > 1) {
+            double part = (double)(dataset->mixture.below[i + 1] - dataset->mixture.below[i]);
+            snprintf(share, sizeof share, ", %.4g%% of the mixture",
+                     100 * part / (double)dataset->mixture.below[dataset->mixture.source_count]);
+        }
+        if (held.short_count > 0)
+            snprintf(skipped, sizeof skipped, ", among them all of %d file%s shorter than a sequence", held.short_count,
+                     held.short_count == 1 ? "" : "s");
+        shd_log(SHERD_LOG_INFO,
+                "%s: %lld tokens in %d file%s, %lld sequences of %lld%s; %lld tokens are left out at ends%s", name,
+                (long long)held.token_count, held.file_count, held.file_count == 1 ? "" : "s",
+                (long long)held.sequence_count, (long long)dataset->context, share, (long long)held.dropped_count,
+                skipped);
+    }
+}
