@@ -1,0 +1,240 @@
+#!/usr/bin/env python3
+"""Writes the inputs that fuzzing starts from, good and nearly good, a few KiB in all.
+
+usage: seeds.py OUT
+
+OUT/<target>/<name> is what the harness fuzz_<target>.c takes; each says in its head how. Checksums are left as blanks of 16
+question marks, which the harness fills in.
+"""
+import json
+import os
+import struct
+import sys
+
+BLANK = "?" * 16
+
+JOB = """name: tiny
+model:
+  family: {family}
+  vocab_size: 257
+  context: 32
+  d_model: 48
+  n_layer: 3
+  n_head: 3
+{more}data:
+  train: tokens.bin
+train:
+  steps: 60
+  global_batch: 8
+  micro_batch: 2
+optimizer:
+  lr: 3.0e-3
+"""
+
+
+def job_seeds():
+    plain = JOB.format(family="gpt2", more="")
+    flow = ("# every section on a line\nname: 'flow'\n"
+            "model: {family: gpt2, vocab_size: 257, context: 32, d_model: 48, n_layer: 3, n_head: 3, frozen: [\"wpe.*\", 'h.0.*']}\n"
+            "data: {train: ../tokens.bin, validation: val.bin, format: llmc, shuffle: false, ignored_token: 256}\n"
+            "train: {steps: 20, global_batch: 8, micro_batch: 2, evaluate_every: 10, evaluate_sequences: 4, clip: 0, seed: 7}\n"
+            "optimizer: {name: lion, lr: 3.0e-3, min_lr: 3.0e-4, warmup_steps: 6, betas: [0.9, 0.99], decay: none}\n"
+            "shard: {stage: 2, gather: copy}\ncheckpoint: {dir: /tmp/c, every: 5, resume: never}\nlog: {every: 3}\n"
+            "run: {ranks: 2, threads: 1, dir: ../runs/flow, comm: shm, timeout_s: 30.0}\n")
+    texts = {
+        "plain": plain,
+        "flow": flow,
+        "llama": JOB.format(family="llama", more="  n_kv_head: 1\n  d_ff: 136\n  rope_theta: 1e4\n  init: init.safetensors\n"),
+        "settings": plain + "\0optimizer.betas=[0.9, 0.99]\0"
+                    "run.ranks=4\0optimizer.name=sgd\0optimizer.momentum=0.9\0model.frozen=[a, \"b\"]",
+        "bad-setting": plain + "\0train=5\0train.stepz=5\0=\0",
+        "groups": plain + "  groups:\n    - {match: \"wte.*\", lr_factor: 0.1, weight_decay: 0}\n    - match: 'h.*'\n"
+                  "  decay: [\"*.weight\", b]\n",
+        "bad-groups": plain + "  groups: [{match: a, match: b}, {lr_factor: 1}, 7]\n",
+        "list": plain.replace("tokens.bin", "[a.bin, 'b*.bin', \"c.bin\"]\n  document_separator: 0"),
+        "mixture": plain.replace("tokens.bin", "\n    - {path: a.bin, weight: 0.5}\n    - path: [b.bin, 'c?.bin']\n    - {weight: 2e3, path: d}"),
+        "escapes": plain.replace("tiny", '"t\\u00e9\\t\\x41"'),
+        "block-texts": plain.replace("tokens.bin", "|-\n    tokens.bin").replace("name: tiny", "name: >-\n  ti\n  ny"),
+        "old-boolean": plain + "data: {train: t, shuffle: yes}\n",
+        "gpt2-with-llama-keys": plain.replace("n_head: 3", "n_head: 3\n  d_ff: 8"),
+        "llama-without-d_ff": JOB.format(family="llama", more=""),
+        "no-validation": plain.replace("micro_batch: 2", "micro_batch: 2\n  evaluate_every: 3"),
+        "long-warm-up": plain + "  warmup_steps: 61\n",
+        "self-of-two": plain + "run: {ranks: 2, comm: self}\n",
+        "document": "%YAML 1.2\n---\n" + plain + "...\n",
+        "anchors": plain.replace("60", "&n 60").replace("8\n", "*n\n"),
+        "near-miss": plain.replace("micro_batch", "microbatch"),
+        "json": json.dumps({"name": "j", "model": {"family": "gpt2", "vocab_size": 9, "context": 4, "d_model": 8, "n_layer": 1, "n_head": 2},
+                            "data": {"train": "/t"},
+                            "train": {"steps": 1, "global_batch": 1, "micro_batch": 1}, "optimizer": {"lr": 0.1}}, indent=1),
+    }
+    return {name: text.encode() for name, text in texts.items()}
+
+
+# The order of shd_job_format, and of the names in fuzz_tokens.c.
+AUTO, LLMC, U16, U32, TEXT = range(5)
+BIN, TXT, _, _, DOT_U16, DOT_U32 = range(6)
+
+
+def token_file(form, name, context, vocab, *files, ignored=255, cut=False, separator=255, opened=2):
+    head = [form, name, context - 1 + (128 if cut else 0), (vocab - 1) & 255, (vocab - 1) >> 8, ignored, separator, opened - 1]
+    return bytes(head) + b"FILE".join(files)
+
+
+def token_seeds():
+    ids = [1, 5, 9, 200, 3, 0, 7, 7, 2, 44, 200]
+    halves, words = struct.pack("<11H", *ids), struct.pack("<11I", *ids)
+    llmc = struct.pack("<3i", 20240520, 1, len(ids)).ljust(1024, b"\0") + halves
+    return {
+        "llmc": token_file(AUTO, BIN, 4, 257, llmc, ignored=7),
+        "llmc-cut": token_file(LLMC, BIN, 4, 257, llmc, cut=True),
+        "llmc-short": token_file(LLMC, BIN, 4, 257, llmc[:-2]),
+        "u16": token_file(U16, BIN, 5, 201, halves),
+        "u16-by-name": token_file(AUTO, DOT_U16, 10, 100, halves),
+        "u32": token_file(U32, BIN, 3, 201, words),
+        "u32-by-name": token_file(AUTO, DOT_U32, 1, 65536, words + struct.pack("<I", 2**31)),
+        "text": token_file(TEXT, BIN, 7, 256, b"To be, or not to be: that is the question.\n", ignored=32),
+        "text-by-name": token_file(AUTO, TXT, 7, 128, b"short text"),
+        "unknown": token_file(AUTO, BIN, 7, 128, b"no header"),
+        "empty": token_file(U16, BIN, 7, 128, b""),
+        "apart": token_file(TEXT, BIN, 5, 128, b"first document", b"", b"four", b"another one", b"the last"),
+        "packed": token_file(TEXT, BIN, 5, 128, b"first document", b"", b"a|", b"|b", b"", b"the last", separator=ord("|"), opened=1),
+        "packed-halves": token_file(U16, BIN, 3, 300, halves, halves[:2], halves[4:], separator=200),
+        "packed-text-and-llmc": token_file(AUTO, TXT, 5, 257, b"a text", b"another", llmc, llmc, b"the last", separator=0),
+        "one-of-three-is-bad": token_file(AUTO, DOT_U16, 3, 300, halves, llmc, b"odd"),
+    }
+
+
+def tensors_file(tensors, data, metadata=None):
+    header = dict({"__metadata__": metadata} if metadata else {})
+    for name, dtype, shape, begin, end in tensors:
+        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [begin, end]}
+    return json.dumps(header, separators=(",", ":")).encode() + b"  \n" + data
+
+
+def safetensors_seeds():
+    tensors = [("wte", "F32", [2, 3], 0, 24), ("b", "BF16", [3], 24, 30), ("h", "F16", [], 30, 32), ("none", "F32", [0, 5], 32, 32),
+               ("ids", "I64", [1], 32, 40)]
+    values = struct.pack("<6f3HHq", 1, -2, 0.5, float("inf"), float("nan"), -0.0, 0x3f80, 0x7fc0, 0x0001, 0x03ff, 7)
+    good = tensors_file(tensors, values, {"format": "pt"})
+    header, data = good.split(b"\n", 1)
+    sizes = {"BOOL": 1, "U8": 1, "I8": 1, "F8_E5M2": 1, "F8_E4M3": 1, "F8_E8M0": 1, "I16": 2, "U16": 2, "F16": 2, "BF16": 2, "I32": 4,
+             "U32": 4, "F32": 4, "U64": 8, "F64": 8, "C64": 8}
+    return {
+        "good": good,
+        "empty": b"{}\n",
+        "whole": b"\0" + struct.pack("<Q", len(header)) + header + data,
+        "whole-too-long": b"\0" + struct.pack("<Q", 2**63) + header + data,
+        "overlap": tensors_file([("a", "F32", [2], 0, 8), ("b", "F32", [2], 4, 12)], bytes(12)),
+        "hole": tensors_file([("a", "U8", [2], 0, 2), ("b", "U8", [2], 3, 5)], bytes(5)),
+        "huge": tensors_file([("a", "F32", [2**62, 2**62, 0], 0, 8), ("b", "F64", [2**61], 8, 8)], bytes(8)),
+        "many-dtypes": tensors_file([(t, t, [8 // size], i * 8, i * 8 + 8) for i, (t, size) in enumerate(sizes.items())], bytes(range(128))),
+    }
+
+
+def rank_file(rank, slices, values, step=3):
+    """slices: (tensor, state, first, count)"""
+    listed, offset = [], 0
+    for tensor, state, first, count in slices:
+        listed.append({"tensor": tensor, "state": state, "first": first, "count": count, "offset": offset, "xxh3": BLANK})
+        offset += 4 * count
+    header = json.dumps({"version": 1, "step": step, "rank": rank, "slices": listed}, separators=(",", ":"))
+    return header.encode() + b"   \n" + struct.pack(f"<{len(values)}f", *values)
+
+
+def rank_file_seeds():
+    good = rank_file(1, [("wte", "parameter", 0, 3), ("wte", "exp_avg", 0, 3), ("b", "parameter", 5, 0)], range(6))
+    quarter = 2**61 - 1
+    return {
+        "good": good,
+        "no-slices": rank_file(1, [], []),
+        "damaged": good.replace(BLANK.encode(), b"0123456789abcdef", 1),
+        "other-rank": rank_file(2, [], []),
+        "too-short": rank_file(1, [("wte", "parameter", 0, 9)], range(4)),
+        # Sizes that add up beyond 64 bits.
+        "huge": rank_file(1, [("a", "parameter", 0, quarter), ("b", "parameter", 0, 0), ("c", "parameter", 0, quarter)], range(1)),
+        "whole": b"\0SHERDRNK" + struct.pack("<QQ", 2, 0) + b"{}",
+    }
+
+
+def manifest(tensors, ranks, states=("exp_avg", "exp_avg_sq"), note=None, blank=False, optimizer="adamw"):
+    """The text before the seal; `blank` leaves the rank files' sizes to the harness."""
+    files = [{"name": f"rank-{i:05d}.bin", "bytes": "BLANK" if blank else 96, "xxh3": BLANK if blank else "0123456789abcdef"}
+             for i in range(ranks)]
+    text = json.dumps({"version": 1, "step": 3, "world_size": ranks, "stage": 3, "layout": "fedcba9876543210",
+                       "optimizer": {"name": optimizer, "states": list(states)},
+                       "tensors": [{"name": n, "shape": s, "frozen": f} for n, s, f in tensors], "files": files, "note": note or {}}, indent=2)
+    return text[:-2].replace('"BLANK"', BLANK).encode()
+
+
+def manifest_seeds():
+    tensors = [("wte", [2, 3], False), ("wpe", [4], True), ("scalar", [], False), ("none", [0, 7], False)]
+    return {
+        "good": manifest(tensors, 2, note={"job": {"name": "tiny", "lr": 0.003, "list": [1, None, True]}}),
+        "bare": manifest([], 1, states=()),
+        "huge": manifest([("a", [2**61], False), ("b", [2**31, 2**31], False)], 1),
+        "five-dimensions": manifest([("a", [1, 2, 1, 2, 1], False)], 1),
+        "unsealed": manifest(tensors, 1) + b"\n}\n",
+    }
+
+
+def checkpoint(body, *ranks):
+    return b"SHERDRNK".join([body, *ranks])
+
+
+def checkpoint_seeds():
+    wte = [float(i) / 8 for i in range(6)]
+    tensors = [("wte", [2, 3], False), ("b", [2], True), ("none", [0, 7], False)]
+    both = ["m"]
+    first = rank_file(0, [("wte", "parameter", 0, 4), ("wte", "m", 0, 4), ("b", "parameter", 0, 2)], wte[:4] + [1, 1, 1, 1] + [8, 9])
+    second = rank_file(1, [("wte", "parameter", 4, 2), ("wte", "m", 4, 2), ("none", "parameter", 0, 0)], wte[4:] + [2, 2])
+    copy = [("wte", "parameter", 0, 6), ("b", "parameter", 0, 2)]
+    return {
+        "two-ranks": checkpoint(manifest(tensors, 2, both, blank=True), first, second),
+        "copies": checkpoint(manifest(tensors, 2, [], blank=True),
+                             rank_file(0, copy, wte + [8, 9]), rank_file(1, copy, wte + [8, 9])),
+        "overlap": checkpoint(manifest(tensors[:1], 2, [], blank=True), rank_file(0, [("wte", "parameter", 0, 5)], wte[:5]),
+                              rank_file(1, [("wte", "parameter", 2, 4)], wte[2:])),
+        "damaged": checkpoint(manifest(tensors, 2, both, blank=True), first, second.replace(BLANK.encode(), b"0123456789abcdef", 1)),
+        "missing-elements": checkpoint(manifest(tensors, 1, both, blank=True), first),
+        "missing-file": checkpoint(manifest(tensors, 2, both, blank=True), first),
+        "metadata": checkpoint(manifest([("__metadata__", [1], False)], 1, [], blank=True),
+                               rank_file(0, [("__metadata__", "parameter", 0, 1)], [1])),
+        "same-name": checkpoint(manifest([("a", [1], False), ("a", [1], False)], 1, [], blank=True),
+                                rank_file(0, [("a", "parameter", 0, 1)], [1])),
+        "nothing": checkpoint(manifest([], 1, [], blank=True), rank_file(0, [], [])),
+    }
+
+
+def metrics_seeds():
+    def rows(*steps):
+        return b"".join(b'{"step":%d,"loss":2.5,"grad_norm":"nan","tokens":256}\n' % step for step in steps)
+    return {
+        "rows": b"\x03" + rows(0, 1, 2),
+        "later-rows": b"\x02" + rows(0, 1, 2, 3),
+        "torn": b"\x05" + rows(0, 1) + b'{"step":2,"lo',
+        "no-row-between": b"\x05" + rows(0) + b"what is this\n" + rows(1, 2),
+        "zeros": b"\x05" + rows(0) + bytes(40) + rows(2) + b"\0\n",
+        "long-line": b"\x05" + rows(0) + b'{"step":1,"text":"' + b"x" * 2100 + b'"}\n' + rows(2),
+        "empty": b"\0",
+    }
+
+
+TARGETS = {"job": job_seeds, "tokens": token_seeds, "safetensors": safetensors_seeds, "manifest": manifest_seeds, "metrics": metrics_seeds,
+           "rank_file": rank_file_seeds, "checkpoint": checkpoint_seeds}
+
+
+def main():
+    total = 0
+    for target, make in TARGETS.items():
+        folder = os.path.join(sys.argv[1], target)
+        os.makedirs(folder, exist_ok=True)
+        for name, content in make().items():
+            with open(os.path.join(folder, name), "wb") as file:
+                file.write(content)
+            total += len(content)
+    print(f"{total} bytes")
+
+
+if __name__ == "__main__":
+    main()
