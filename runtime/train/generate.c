@@ -10,7 +10,10 @@
 #include "runtime/train/note.h"
 #include "runtime/train/window.h"
 
+#include <errno.h>
+#include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
 enum { ALIGNMENT_BYTES = 64 };
 
@@ -33,10 +36,22 @@ typedef struct generator {
     int64_t end_token;
 } generator;
 
+/* What is at the path instead of a checkpoint. */
+static sherd_status fail_without(const char *path) {
+    struct stat about;
+    char below[4096];
+    if (stat(path, &about) != 0) return shd_fail(SHERD_DATA, "%s: %s", path, strerror(errno));
+    if (!S_ISDIR(about.st_mode)) return shd_fail(SHERD_DATA, "%s: a file; a checkpoint is a folder", path);
+    snprintf(below, sizeof below, "%s/checkpoints", path);
+    if (stat(below, &about) == 0)
+        return shd_fail(SHERD_DATA, "%s: a run's folder; its checkpoints are in %s", path, below);
+    return shd_fail(SHERD_DATA, "%s: there is no complete checkpoint", path);
+}
+
 static sherd_status open_checkpoint(generator *g) {
     const char *given = g->request->checkpoint;
     SHD_TRY(shd_checkpoint_find(given, &g->path));
-    if (!g->path) return shd_fail(SHERD_DATA, "%s: there is no complete checkpoint", given);
+    if (!g->path) return fail_without(given);
     SHD_TRY(shd_checkpoint_open(g->path, &g->checkpoint));
     sherd_status status = shd_note_model(shd_checkpoint_content(g->checkpoint)->note, &g->config);
     if (status != SHERD_OK) return shd_fail_within(status, "%s", g->path);

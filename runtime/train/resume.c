@@ -197,6 +197,11 @@ static sherd_status compare_jobs(const json_t *note, const shd_job *job, bool re
     shd_job_text_free(text);
     sherd_status status = now ? compare_keys(then, now, report) : shd_fail(SHERD_MEMORY, "no memory to compare jobs");
     if (status == SHERD_OK && report) hint_at_batch(then, job);
+    bool moved = now && !json_equal(at_path(then, "train.steps"), at_path(now, "train.steps"));
+    bool follows = job->optimizer.schedule != SHERD_CONSTANT && job->optimizer.schedule != SHERD_INVERSE_SQRT;
+    if (moved && follows && report && status == SHERD_OK)
+        shd_log(SHERD_LOG_INFO, "resuming: optimizer.schedule: %s now runs to step %lld",
+                shd_job_word("optimizer.schedule", (int32_t)job->optimizer.schedule), (long long)job->train.steps);
     json_decref(now);
     return status;
 }

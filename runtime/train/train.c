@@ -144,6 +144,15 @@ static void count_sources(job_run *run, int64_t end, shd_metrics_row *row) {
     row->source_tokens_seen = run->source_tokens_seen;
 }
 
+/* A step that diverged: its number as users count, from 1, and what to do. */
+static sherd_status advise(const job_run *run, sherd_status status) {
+    if (status != SHERD_NUMERIC) return status;
+    const char *cause = sherd_last_error(), *colon = strncmp(cause, "step ", 5) ? NULL : strstr(cause, ": ");
+    return shd_fail(status, "step %lld/%lld: %s; lower optimizer.lr%s", (long long)run->summary.step + 1,
+                    (long long)run->job->train.steps, colon ? colon + 2 : cause,
+                    run->job->train.clip > 0 ? "" : " or set train.clip");
+}
+
 static sherd_status run_step(job_run *run) {
     double start_ms = shd_clock_ms();
     int64_t target_count;
@@ -153,7 +162,7 @@ static sherd_status run_step(job_run *run) {
     if (run->hooks->stopping && run->hooks->stopping(run->hooks->user)) SHD_TRY(sherd_raise(run->session, FLAG_STOP));
     const sherd_callbacks callbacks = {.size = sizeof callbacks, .forward = forward, .backward = backward, .user = run};
     sherd_step_result result;
-    SHD_TRY(sherd_run_step(run->session, target_count, &callbacks, &result));
+    SHD_TRY(advise(run, sherd_run_step(run->session, target_count, &callbacks, &result)));
     run->summary.step++;
     run->summary.tokens_seen += shd_job_step_tokens(run->job);
     run->summary.loss = result.loss;
