@@ -45,6 +45,14 @@ bool shd_job_arguments_take(shd_job_arguments *given, const shd_command *command
 
 int shd_job_arguments_load(const shd_job_arguments *given, const shd_command *command, shd_job **out) {
     if (!given->path) return shd_usage_error(command, "no job file is given");
+    static const char *const streams[] = {"-", "/dev/stdin", "/dev/fd/", "/proc/self/fd/"};
+    for (size_t i = 0; i < sizeof streams / sizeof *streams; i++) {
+        if (i < 2 ? strcmp(given->path, streams[i]) : strncmp(given->path, streams[i], strlen(streams[i]))) continue;
+        shd_say_error("%s: a job file is a regular file with a name, as its paths are relative to its folder; save it, "
+                      "and give its path",
+                      given->path);
+        return SHD_EXIT_USAGE;
+    }
     sherd_status status = shd_job_load(given->path, given->settings, given->setting_count, out);
     if (status == SHERD_OK) return SHD_EXIT_DONE;
     shd_say_error("%s", sherd_last_error());

@@ -2,6 +2,7 @@
 #include "runtime/cli/commands.h"
 
 #include <sherd/version.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -60,11 +61,33 @@ static int match_words(const char *name, int argc, char **argv) {
     return argc > 1 && !strcmp(argv[1], space + 1) ? 2 : 0;
 }
 
+/* The commands whose first word is `word`, on `out`; false when there is none. */
+static bool list_subcommands(const char *word, FILE *out) {
+    bool any = false;
+    size_t length = strlen(word);
+    for (int i = 0; i < COMMAND_COUNT; i++) {
+        if (strncmp(commands[i]->name, word, length) || commands[i]->name[length] != ' ') continue;
+        fprintf(out, "%s sherd %s %s\n", any ? "      " : "usage:", commands[i]->name, commands[i]->usage);
+        any = true;
+    }
+    return any;
+}
+
+static int help_of(int argc, char **argv) {
+    for (int i = 0; i < COMMAND_COUNT; i++)
+        if (match_words(commands[i]->name, argc, argv)) {
+            shd_command_help(commands[i]);
+            return SHD_EXIT_DONE;
+        }
+    return list_subcommands(argv[0], stdout) ? SHD_EXIT_DONE : unknown_command(argv[0]);
+}
+
 int main(int argc, char **argv) {
     if (argc < 2) {
         fprintf(stderr, "usage: sherd COMMAND [ARGUMENTS]\n'sherd --help' lists the commands.\n");
         return SHD_EXIT_USAGE;
     }
+    if (!strcmp(argv[1], "help") && argc > 2) return finish(help_of(argc - 2, argv + 2));
     if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h") || !strcmp(argv[1], "help")) return finish(print_help());
     if (!strcmp(argv[1], "--version")) {
         printf("sherd %s\n", SHERD_VERSION);
@@ -74,5 +97,7 @@ int main(int argc, char **argv) {
         int words = match_words(commands[i]->name, argc - 1, argv + 1);
         if (words) return finish(commands[i]->run(commands[i], argc - 1 - words, argv + 1 + words));
     }
+    bool asked = argc > 2 && (!strcmp(argv[2], "--help") || !strcmp(argv[2], "-h"));
+    if (list_subcommands(argv[1], asked ? stdout : stderr)) return finish(asked ? SHD_EXIT_DONE : SHD_EXIT_USAGE);
     return unknown_command(argv[1]);
 }

@@ -109,7 +109,8 @@ static int launch(const shd_job *job, int argc, char **argv) {
     if (status != SHERD_OK) return fail(status);
     if (told) shd_report_take_cause(&report, &cause);
     shd_report_say(&launch, &report);
-    if (report.stopped) shd_say_error("nothing was saved after the last checkpoint in %s", job->checkpoint.dir);
+    /* Ranks that end by themselves say it, with the number of steps. */
+    if (report.stopped && report.killed > 0) shd_train_say_left(job, -1, -1);
     return shd_report_train_exit_code(&report);
 }
 
@@ -163,6 +164,13 @@ static int train(const train_request *request, const shd_command *command, int a
 /* The number of ranks is the environment's in a job that someone else started. */
 static bool take_world(train_request *request, const shd_command *command) {
     request->joins = !request->job.ranks && !request->launched && is_rank_of_a_job();
+    const char *outer = getenv("WORLD_SIZE");
+    if (!request->joins && !request->launched && is_rank_of_a_job() && strcmp(outer, "1") &&
+        !strcmp(getenv("RANK"), "0"))
+        fprintf(stderr,
+                "sherd: warning: -n %s starts ranks of its own in each of the %.20s ranks of the job around it; leave "
+                "-n out to train with those\n",
+                request->job.ranks, outer);
     if (!request->joins) return true;
     int64_t world;
     if (!shd_parse_integer(getenv("WORLD_SIZE"), 1, SHD_LAUNCH_MAX_RANKS, &world)) {

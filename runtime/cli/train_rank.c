@@ -1,5 +1,7 @@
 #include "runtime/cli/train_rank.h"
 
+#include "io/checkpoint.h"
+#include "runtime/base/memory.h"
 #include "runtime/cli/cause.h"
 #include "runtime/cli/options.h"
 #include "runtime/cli/progress.h"
@@ -9,6 +11,7 @@
 #include "shard/plan.h"
 
 #include <inttypes.h>
+#include <limits.h>
 #include <math.h>
 #include <signal.h>
 #include <string.h>
@@ -107,12 +110,42 @@ static void say_failure(void *user, sherd_status status) {
         shd_say_error("%s", sherd_last_error());
 }
 
-/* Returns the exit code of a run that was stopped. The launcher says it for its ranks. */
+/* The newest checkpoint in checkpoint.dir that can be opened, its path in `path`; -1: none. */
+static int64_t find_left(const shd_job *job, char *path, size_t bytes) {
+    char *found = NULL;
+    shd_checkpoint *checkpoint;
+    if (shd_checkpoint_find(job->checkpoint.dir, &found) != SHERD_OK || !found) return -1;
+    sherd_status status = shd_checkpoint_open(found, &checkpoint);
+    shd_free(found);
+    if (status != SHERD_OK) return -1;
+    int64_t step = shd_checkpoint_content(checkpoint)->step;
+    snprintf(path, bytes, "%s", shd_checkpoint_path(checkpoint));
+    shd_checkpoint_close(checkpoint);
+    return step;
+}
+
+void shd_train_say_left(const shd_job *job, int64_t first_step, int64_t step) {
+    char path[PATH_MAX], lost[64] = "the steps of this run are lost", after[64] = "";
+    int64_t saved = find_left(job, path, sizeof path);
+    if (step >= 0)
+        snprintf(lost, sizeof lost,
+                 step - first_step == 1 ? "the one step of this run is lost"
+                                        : "the %" PRId64 " steps of this run are lost",
+                 step - first_step);
+    if (step >= saved && saved >= 0)
+        snprintf(after, sizeof after, "; %" PRId64 " step%s after it %s lost", step - saved,
+                 step - saved == 1 ? "" : "s", step - saved == 1 ? "is" : "are");
+    if (saved >= 0)
+        shd_say_error("the newest checkpoint is %s%s", path, after);
+    else
+        shd_say_error("no checkpoint was saved: %s; set checkpoint.every", lost);
+}
+
+/* Returns the exit code of a run that was stopped. A launcher says by what. */
 static int say_stopped(const rank_view *view) {
     const shd_job *job = view->rank->job;
-    if (view->shows && !view->rank->launched)
-        shd_say_error("stopped after step %" PRId64 "; nothing was saved after the last checkpoint in %s",
-                      view->summary.step, job->checkpoint.dir);
+    if (view->shows && !view->rank->launched) shd_say_error("stopped after step %" PRId64, view->summary.step);
+    if (view->shows) shd_train_say_left(job, view->summary.first_step, view->summary.step);
     return SHD_EXIT_SIGNAL + (stop_signal ? stop_signal : SIGTERM);
 }
 

@@ -16,6 +16,10 @@ typedef struct shd_train_rank {
 /* Trains; rank 0 shows progress. Returns the exit code, errors said. */
 int shd_train_rank_run(const shd_train_rank *rank);
 
+/* Says what a run that was stopped leaves: the newest checkpoint, or that there is none. `first_step`, `step`: completed
+ * steps when it started and when it ended; -1: not known. */
+void shd_train_say_left(const shd_job *job, int64_t first_step, int64_t step);
+
 /* Says what the job would be: ranks, stage, model, memory a rank, and that it would begin after `first_step` completed
  * steps. Returns the exit code. */
 int shd_train_dry_run_say(const shd_job *job, int64_t first_step);

@@ -63,6 +63,15 @@ class Program(unittest.TestCase):
         self.assertIn("did you mean 'train'?", done.stderr)
         self.assertEqual(sherd().returncode, 2)
 
+    def test_help_of_a_command_and_the_commands_of_a_first_word(self):
+        self.assertEqual(sherd("help", "train").stdout, sherd("train", "--help").stdout)
+        self.assertEqual(sherd("help", "trian").returncode, 2)
+        for words in (("checkpoint",), ("checkpoint", "no")):
+            done = sherd(*words)
+            self.assertEqual((done.returncode, done.stdout), (2, ""))
+            self.assertIn("sherd checkpoint export PATH --to FILE\n", done.stderr)
+        self.assertIn("sherd checkpoint export PATH --to FILE\n", sherd("checkpoint", "--help").stdout)
+
     def test_a_full_disk_is_a_failure(self):
         if os.path.exists("/dev/full"):
             with open("/dev/full", "w") as full:
@@ -428,7 +437,7 @@ class Train(unittest.TestCase):
             job.send_signal(number)
             self.assertEqual(job.wait(timeout=10), 128 + number)
             said = job.stderr.read()
-            self.assertIn("nothing was saved after the last checkpoint", said)
+            self.assertRegex(said, r"sherd: no checkpoint was saved: the (\d+ steps|one step) of this run (are|is) lost; set checkpoint.every\n")
             self.assertNotIn("failed", said)
             with open(os.path.join(job.run_dir, "metrics.jsonl")) as file:
                 self.assertTrue(file.read().endswith("}\n"))
@@ -466,6 +475,49 @@ class Train(unittest.TestCase):
             done = sherd("train", self.job, "--dry-run", "--set", f"train.steps={steps}")
             self.assertEqual(done.returncode, 0, done.stderr)
             self.assertIn(said, done.stdout)
+
+    def test_a_stopped_job_names_its_newest_checkpoint(self):
+        job = self.start_long_job(settings=("checkpoint.every=2",))
+        job.send_signal(signal.SIGTERM)
+        self.assertEqual(job.wait(timeout=10), 143)
+        said = job.stderr.read()
+        newest = re.search(r"the newest checkpoint is (\S+); \d steps? after it (is|are) lost\n", said) if "newest" in said else None
+        self.assertTrue(newest or "no checkpoint was saved: the one step" in said, said)
+        if newest:
+            self.assertTrue(os.path.exists(os.path.join(newest.group(1), "manifest.json")))
+
+    def test_a_longer_run_says_that_its_schedule_is_longer(self):
+        for schedule, told in (("cosine", 1), ("constant", 0)):
+            sets = ("--set", f"optimizer.schedule={schedule}", "--set", f"run.dir={self.folder.name}/{schedule}")
+            for steps in ("2", "3"):
+                done = sherd("train", self.job, *sets, "--set", f"train.steps={steps}")
+                self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertEqual(done.stderr.count(f"resuming: optimizer.schedule: {schedule} now runs to step 3"), told)
+
+    def test_sampling_says_what_is_there_instead_of_a_checkpoint(self):
+        self.assertEqual(sherd("train", self.job, "--set", "train.steps=1").returncode, 0)
+        run = os.path.join(self.folder.name, "stage3")
+        for path, said in ((run, f"a run's folder; its checkpoints are in {run}/checkpoints"), (self.job, "a file; a checkpoint is a folder"),
+                           (run + "/no", "No such file or directory"), (self.folder.name, "there is no complete checkpoint")):
+            done = sherd("sample", path)
+            self.assertEqual((done.returncode, done.stdout, done.stderr), (3, "", f"sherd: {path}: {said}\n"))
+
+    def test_a_job_on_standard_input_is_refused(self):
+        for path in ("-", "/dev/stdin", "/dev/fd/0"):
+            with open(self.job) as file:
+                done = subprocess.run([SHERD, "train", path, "--dry-run"], stdin=file, capture_output=True, text=True)
+            self.assertEqual(done.returncode, 2)
+            self.assertEqual(done.stderr, f"sherd: {path}: a job file is a regular file with a name, as its paths are relative to its folder; save it, and give its path\n")
+
+    def test_ranks_in_ranks_are_warned_of(self):
+        done = sherd("run", "-n", "2", SHERD, "train", self.job, "-n", "2", "--dry-run")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(done.stderr.count("-n 2 starts ranks of its own in each of the 2 ranks"), 1)
+
+    def test_numbers_that_are_not_finite_come_with_the_step_and_what_to_do(self):
+        done = sherd("train", self.job, "-n", "1", "--set", "optimizer.lr=1e38", "--set", "train.clip=0", "--set", "optimizer.weight_decay=0")
+        self.assertEqual(done.returncode, 1)
+        self.assertRegex(done.stderr, r"sherd: step 2/\d+: loss is nan and gradient norm is nan; lower optimizer.lr or set train.clip\n")
 
     def test_usr1_does_not_end_the_job(self):
         job = self.start_long_job()
