@@ -1,12 +1,11 @@
 #include "runtime/cli/train_rank.h"
 
-#include "io/checkpoint.h"
-#include "runtime/base/memory.h"
 #include "runtime/cli/cause.h"
 #include "runtime/cli/options.h"
 #include "runtime/cli/progress.h"
 #include "runtime/cli/verdict.h"
 #include "runtime/train/job_setup.h"
+#include "runtime/train/resume.h"
 #include "runtime/train/sample.h"
 #include "shard/plan.h"
 
@@ -110,23 +109,9 @@ static void say_failure(void *user, sherd_status status) {
         shd_say_error("%s", sherd_last_error());
 }
 
-/* The newest checkpoint in checkpoint.dir that can be opened, its path in `path`; -1: none. */
-static int64_t find_left(const shd_job *job, char *path, size_t bytes) {
-    char *found = NULL;
-    shd_checkpoint *checkpoint;
-    if (shd_checkpoint_find(job->checkpoint.dir, &found) != SHERD_OK || !found) return -1;
-    sherd_status status = shd_checkpoint_open(found, &checkpoint);
-    shd_free(found);
-    if (status != SHERD_OK) return -1;
-    int64_t step = shd_checkpoint_content(checkpoint)->step;
-    snprintf(path, bytes, "%s", shd_checkpoint_path(checkpoint));
-    shd_checkpoint_close(checkpoint);
-    return step;
-}
-
 void shd_train_say_left(const shd_job *job, int64_t first_step, int64_t step) {
     char path[PATH_MAX], lost[64] = "the steps of this run are lost", after[64] = "";
-    int64_t saved = find_left(job, path, sizeof path);
+    int64_t saved = shd_resume_newest(job, path, sizeof path);
     if (step >= 0)
         snprintf(lost, sizeof lost,
                  step - first_step == 1 ? "the one step of this run is lost"

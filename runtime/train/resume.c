@@ -327,3 +327,16 @@ void shd_resume_fini(shd_resume *resume) {
     shd_free(resume->path);
     *resume = (shd_resume){0};
 }
+
+int64_t shd_resume_newest(const shd_job *job, char *path, size_t bytes) {
+    char *found = NULL;
+    shd_checkpoint *checkpoint;
+    if (shd_checkpoint_find(job->checkpoint.dir, &found) != SHERD_OK || !found) return -1;
+    sherd_status status = shd_checkpoint_open(found, &checkpoint);
+    shd_free(found);
+    if (status != SHERD_OK) return -1;
+    int64_t step = shd_checkpoint_content(checkpoint)->step;
+    snprintf(path, bytes, "%s", shd_checkpoint_path(checkpoint));
+    shd_checkpoint_close(checkpoint);
+    return step;
+}

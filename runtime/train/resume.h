@@ -28,4 +28,7 @@ void shd_resume_fini(shd_resume *resume);
 sherd_status shd_resume_note(const shd_job *job, const shd_dataset *dataset, int64_t sequence, int64_t tokens_seen,
                              char **out);
 
+/* The steps of the newest checkpoint in checkpoint.dir, its path in `path`; -1: there is none that can be opened. */
+int64_t shd_resume_newest(const shd_job *job, char *path, size_t bytes);
+
 #endif
