@@ -9,6 +9,7 @@
 #include "runtime/train/train.h"
 
 #include <inttypes.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -108,6 +109,8 @@ static int launch(const shd_job *job, int argc, char **argv) {
     if (causes >= 0) close(causes);
     if (status != SHERD_OK) return fail(status);
     if (told) shd_report_take_cause(&report, &cause);
+    /* Nobody reads on (`| head`): the end is as quiet as that of one rank. */
+    if (report.failed_rank >= 0 && report.signal == SIGPIPE) return SHD_EXIT_SIGNAL + SIGPIPE;
     shd_report_say(&launch, &report);
     /* Ranks that end by themselves say it, with the number of steps. */
     if (report.stopped && report.killed > 0) shd_train_say_left(job, -1, -1);

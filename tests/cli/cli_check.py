@@ -502,6 +502,16 @@ class Train(unittest.TestCase):
             done = sherd("sample", path)
             self.assertEqual((done.returncode, done.stdout, done.stderr), (3, "", f"sherd: {path}: {said}\n"))
 
+    def test_output_that_nobody_reads_ends_the_job_quietly(self):
+        for ranks in ("1", "2"):
+            job = subprocess.Popen([SHERD, "train", self.job, "-n", ranks, "--set", "train.steps=1000000", "--set", f"run.dir={self.folder.name}/{ranks}"],
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+            self.addCleanup(job.stderr.close)
+            self.assertIn("step 1/", job.stdout.readline())
+            job.stdout.close()
+            self.assertIn(job.wait(timeout=20), (-signal.SIGPIPE, 128 + signal.SIGPIPE))
+            self.assertNotIn("SIGPIPE", job.stderr.read())
+
     def test_a_job_on_standard_input_is_refused(self):
         for path in ("-", "/dev/stdin", "/dev/fd/0"):
             with open(self.job) as file:
