@@ -106,6 +106,12 @@ bool shd_parse_integer(const char *text, int64_t low, int64_t high, int64_t *out
     return true;
 }
 
+bool shd_parse_stop_timeout(const shd_command *command, const char *text, double *out) {
+    if (shd_parse_number(text, 0, 1e6, out)) return true;
+    shd_usage_error(command, "--stop-timeout %s: a number of seconds from 0 to 1000000 is needed", text);
+    return false;
+}
+
 bool shd_parse_number(const char *text, double low, double high, double *out) {
     if (!is_decimal(text, "-+.eE0123456789")) return false;
     char *end;

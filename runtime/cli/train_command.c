@@ -23,6 +23,7 @@ static const shd_option options[] = {
      "Show every key of the job file: what it means, may be, is, and why; start nothing.\nWithout JOB.yaml: the "
      "defaults."},
     {OPTION_DRY_RUN, "dry-run", NULL, "Check the job, its data, weights and memory; start nothing."},
+    SHD_STOP_OPTION("30"),
     {OPTION_AS_RANK, "as-rank", "DIGEST:CAUSES", NULL},
     {0},
 };
@@ -31,6 +32,7 @@ static const shd_option options[] = {
 typedef struct train_request {
     shd_job_arguments job;
     bool explain, dry_run;
+    double stop_timeout_s;
     const char *launched; /* not NULL: this is a rank of our own launcher: the digest of its job, and where it wants to
                            * be told causes */
     bool joins;           /* this is a rank of someone else's job */
@@ -79,7 +81,7 @@ static int explain(const train_request *request, const shd_command *command) {
 }
 
 /* Ranks of this program with the same arguments. */
-static int launch(const shd_job *job, int argc, char **argv) {
+static int launch(const train_request *request, const shd_job *job, int argc, char **argv) {
     char digest[17], flag[48];
     sherd_status status = digest_job(job, digest);
     if (status != SHERD_OK) return fail(status);
@@ -100,6 +102,7 @@ static int launch(const shd_job *job, int argc, char **argv) {
     launch.program = "/proc/self/exe";
     launch.argv = rank_argv;
     launch.rank_count = (int32_t)job->run.ranks;
+    launch.stop_grace_s = request->stop_timeout_s;
     launch.peer_failed_code = SHD_EXIT_RANK_LOST;
     shd_launch_report report;
     status = shd_launch_run(&launch, &report);
@@ -130,8 +133,11 @@ static int run_rank(const train_request *request, const shd_job *job) {
         return SHD_EXIT_USAGE;
     }
     const char *causes = request->launched ? strchr(request->launched, ':') : NULL;
-    const shd_train_rank rank = {
-        .job = job, .place = &place, .launched = request->launched, .causes = causes ? atoi(causes + 1) : -1};
+    const shd_train_rank rank = {.job = job,
+                                 .place = &place,
+                                 .launched = request->launched,
+                                 .causes = causes ? atoi(causes + 1) : -1,
+                                 .stop_timeout_s = request->stop_timeout_s};
     return shd_train_rank_run(&rank);
 }
 
@@ -148,7 +154,7 @@ static int start(const train_request *request, const shd_job *job, int argc, cha
     if (status != SHERD_OK)
         code = fail(status);
     else if (job->run.ranks > 1 && !is_rank)
-        code = launch(job, argc, argv);
+        code = launch(request, job, argc, argv);
     else
         code = run_rank(request, job);
     shd_claim_release(&claim);
@@ -196,12 +202,15 @@ static bool take_world(train_request *request, const shd_command *command) {
 }
 
 static int run(const shd_command *command, int argc, char **argv) {
-    train_request request = {0};
+    train_request request = {.stop_timeout_s = 30};
     shd_arguments arguments = shd_arguments_begin(command, argc, argv);
     for (int id; (id = shd_arguments_next(&arguments)) != SHD_ARGUMENT_END;) switch (id) {
         case SHD_ARGUMENT_STOP: return arguments.exit_code;
         case OPTION_EXPLAIN: request.explain = true; break;
         case OPTION_DRY_RUN: request.dry_run = true; break;
+        case SHD_OPTION_STOP_TIMEOUT:
+            if (!shd_parse_stop_timeout(command, arguments.value, &request.stop_timeout_s)) return SHD_EXIT_USAGE;
+            break;
         case OPTION_AS_RANK: request.launched = arguments.value; break;
         default:
             if (!shd_job_arguments_take(&request.job, command, id, arguments.value)) return SHD_EXIT_USAGE;

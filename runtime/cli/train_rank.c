@@ -44,6 +44,16 @@ static void take_log_line(void *user, sherd_log_level level, const char *line) {
  * stop is an end at once: there is nothing to lose, and a rank that waits for others would not hear of it. */
 static volatile sig_atomic_t stop_signal, save_asked, looping, failing;
 
+static unsigned stop_timeout_s; /* 0: somebody else sees to it */
+static char overdue_line[160];
+
+/* No step has ended in time. */
+static void end_overdue(int signal) {
+    (void)signal;
+    ssize_t written = write(2, overdue_line, strlen(overdue_line));
+    _exit(written < 0 ? SHD_EXIT_FAILED : SHD_EXIT_SIGNAL + stop_signal);
+}
+
 static void started(void *user, int64_t step) {
     rank_view *view = user;
     looping = 1;
@@ -70,11 +80,20 @@ static void take_signal(int signal) {
         return; /* about to end, and to say why */
     else if (stop_signal || !looping)
         _exit(SHD_EXIT_SIGNAL + signal);
-    else
+    else {
         stop_signal = signal;
+        if (stop_timeout_s) alarm(stop_timeout_s);
+    }
 }
 
-static void watch_signals(void) {
+static void watch_signals(const shd_train_rank *rank) {
+    if (!rank->launched) {
+        stop_timeout_s = (unsigned)ceil(fmax(1, rank->stop_timeout_s));
+        snprintf(overdue_line, sizeof overdue_line,
+                 "\nsherd: told to stop, but the step had not ended after %u s: ended within it, nothing was saved\n",
+                 stop_timeout_s);
+        signal(SIGALRM, end_overdue);
+    }
     const struct sigaction action = {.sa_handler = take_signal, .sa_flags = SA_RESTART};
     sigaction(SIGTERM, &action, NULL);
     sigaction(SIGINT, &action, NULL);
@@ -147,7 +166,7 @@ int shd_train_rank_run(const shd_train_rank *rank) {
     const shd_job *job = rank->job;
     shd_progress_init(&view.progress, stdout, job->train.steps, job->log.every);
     sherd_log_set(take_log_line, &view, SHERD_LOG_INFO);
-    watch_signals();
+    watch_signals(rank);
     const shd_train_hooks hooks = {.started = started,
                                    .stepped = stepped,
                                    .stopping = stopping,
@@ -155,6 +174,7 @@ int shd_train_rank_run(const shd_train_rank *rank) {
                                    .failed = say_failure,
                                    .user = &view};
     sherd_status status = shd_train_run(job, rank->place, &hooks);
+    alarm(0);
     bool done = status == SHERD_OK && !view.summary.stopped;
     if (view.shows && status == SHERD_OK) shd_progress_finish(&view.progress, done);
     sherd_log_set(NULL, NULL, SHERD_LOG_ERROR);

@@ -9,8 +9,9 @@
 typedef struct shd_train_rank {
     const shd_job *job;
     const sherd_options *place;
-    bool launched; /* by our own launcher, which tells the user how the job ended, and why */
-    int causes;    /* where it wants to be told why (cause.h), or -1 */
+    bool launched;         /* by our own launcher, which tells the user how the job ended, and why */
+    int causes;            /* where it wants to be told why (cause.h), or -1 */
+    double stop_timeout_s; /* after this time, told to stop, it ends where it is; launched, the launcher sees to it */
 } shd_train_rank;
 
 /* Trains; rank 0 shows progress. Returns the exit code, errors said. */

@@ -31,11 +31,15 @@ void shd_report_take_cause(shd_launch_report *report, const shd_cause *cause) {
 }
 
 void shd_report_say(const shd_launch *launch, const shd_launch_report *report) {
-    char cause[96], others[96] = "";
+    char cause[96], others[128] = "";
     if (report->failed_rank < 0) {
         if (!report->stopped) return;
         name_signal(report->stop_signal, cause, sizeof cause);
-        shd_say_error("stopped by %s", cause);
+        if (report->overdue)
+            snprintf(others, sizeof others, "; %d rank%s, first rank %d (pid %d), had not ended after %g s: killed",
+                     report->killed, report->killed == 1 ? "" : "s", report->killed_rank, (int)report->killed_pid,
+                     launch->stop_grace_s);
+        shd_say_error("stopped by %s%s", cause, others);
         return;
     }
     if (report->signal)

@@ -59,11 +59,12 @@ bool shd_comm_reached(const shd_comm *comm, int32_t kind, int32_t unit, int64_t 
 /* One turn of waiting for something another rank does: the caller checks its condition, calls this, checks again. Spins
  * with pause, then sched_yield, then sleeps until a peer signals or posts (or a short time is over). `turns` starts at
  * 0 for each wait. `what` names the wait in messages ("REDUCE h.3"). Fails: PEER (a rank failed or died: named, with
- * its cause), TIMEOUT (longer than timeout_s in this wait: ranks that are behind are named with their last collective),
+ * its cause), TIMEOUT (longer than timeout_s in this wait, not counting the time in which this process was
+ * stopped: ranks that are behind are named with their last collective),
  * MISMATCH (ranks issued different collectives: both named). */
 typedef struct shd_patience {
     int32_t turns;
-    double since_ms;
+    double since_ms, seen_ms;
 } shd_patience;
 sherd_status shd_comm_pause(shd_comm *comm, shd_patience *patience, const char *what);
 

@@ -20,6 +20,10 @@
  * run on. */
 enum { SPIN_TURNS = 200, YIELD_TURNS = 60, SLICE_MS = 50, WATCH_MS = 20 };
 
+/* Turns come at least every SLICE_MS: a longer gap than this means that the process was stopped (Ctrl-Z, SIGSTOP), and most
+ * likely its peers with it. */
+enum { GAP_MS = 1000 };
+
 void shd_watch_note(const shd_comm *comm, const shd_wait_note *note) {
     shd_wait_notes *notes = comm->notes;
     notes->notes[notes->count % SHD_WAIT_NOTES] = *note;
@@ -188,7 +192,11 @@ static sherd_status sleep_turn(shd_comm *comm, const shd_patience *patience, con
 /* Beyond spinning: yields, then sleeps. */
 static sherd_status slow_turn(shd_comm *comm, shd_patience *patience, const char *what) {
     double now_ms = shd_clock_ms();
-    if (patience->turns == comm->spin_turns) patience->since_ms = now_ms;
+    if (patience->turns == comm->spin_turns)
+        patience->since_ms = now_ms;
+    else if (now_ms - patience->seen_ms > GAP_MS)
+        patience->since_ms += now_ms - patience->seen_ms;
+    patience->seen_ms = now_ms;
     if (patience->turns == comm->spin_turns + YIELD_TURNS) return sleep_turn(comm, patience, what, now_ms);
     sched_yield();
     patience->turns++;

@@ -17,7 +17,7 @@
  * gigabytes takes a while to end. */
 enum { BLAME_MS = 1000 };
 
-static const int passed_on[] = {SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};
+static const int passed_on[] = {SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGTSTP};
 enum { PASSED_ON_COUNT = sizeof passed_on / sizeof *passed_on };
 
 /* How much an end says about the cause. */
@@ -43,6 +43,7 @@ typedef struct launch_job {
 static void watch_signals(launch_job *job) {
     sigemptyset(&job->watched);
     sigaddset(&job->watched, SIGCHLD);
+    sigaddset(&job->watched, SIGCONT);
     for (int i = 0; i < PASSED_ON_COUNT; i++) {
         struct sigaction action;
         sigaction(passed_on[i], NULL, &action);
@@ -73,6 +74,11 @@ static int32_t send_all(const launch_job *job, int signal) {
 }
 
 static void kill_all(launch_job *job) {
+    for (int32_t rank = job->launch->rank_count; rank-- > 0;)
+        if (job->pids[rank]) {
+            job->report->killed_rank = rank;
+            job->report->killed_pid = job->pids[rank];
+        }
     job->report->killed += send_all(job, SIGKILL);
     if (job->report->stop_signal) job->report->stopped = true;
     job->ending = true;
@@ -89,7 +95,6 @@ static void end_others(launch_job *job) {
 static void note_end(launch_job *job, int32_t rank, pid_t pid, int exit_code, int signal) {
     shd_launch_report *report = job->report;
     if (report->stop_signal) {
-        if (job->kill_at_ms == 0 && !job->ending) job->kill_at_ms = shd_clock_ms() + job->launch->stop_grace_s * 1e3;
         /* TERM: a rank that its peers have stopped, before the launcher's signal reached it. */
         if (signal == report->stop_signal || exit_code == 128 + report->stop_signal || exit_code == 128 + SIGTERM) {
             report->stopped = true;
@@ -134,13 +139,41 @@ static void reap(launch_job *job) {
     if (job->weight != WEIGHT_NONE && !job->ending && !blame) end_others(job);
 }
 
+/* Stops the ranks and this process, until somebody continues it; the clock went on meanwhile. A process whose group has
+ * nobody to continue it is not stopped: then the ranks go on at once. */
+static void suspend(launch_job *job) {
+    double *const deadlines[] = {&job->blame_until_ms, &job->kill_at_ms};
+    double start_ms = shd_clock_ms();
+    sigset_t stop;
+    sigemptyset(&stop);
+    sigaddset(&stop, SIGTSTP);
+    send_all(job, SIGSTOP);
+    raise(SIGTSTP);
+    sigprocmask(SIG_UNBLOCK, &stop, NULL);
+    sigprocmask(SIG_BLOCK, &stop, NULL);
+    for (size_t i = 0; i < sizeof deadlines / sizeof *deadlines; i++)
+        if (*deadlines[i] > 0) *deadlines[i] += shd_clock_ms() - start_ms;
+    send_all(job, SIGCONT);
+}
+
 static void pass_on(launch_job *job, int signal) {
+    if (signal == SIGTSTP) {
+        suspend(job);
+        return;
+    }
+    if (signal == SIGCONT) {
+        send_all(job, SIGCONT);
+        return;
+    }
     bool stops = signal != SIGUSR1 && signal != SIGUSR2;
     if (stops && job->report->stop_signal) {
         kill_all(job);
         return;
     }
-    if (stops) job->report->stop_signal = signal;
+    if (stops) {
+        job->report->stop_signal = signal;
+        if (!job->ending) job->kill_at_ms = shd_clock_ms() + job->launch->stop_grace_s * 1e3;
+    }
     send_all(job, signal);
 }
 
@@ -166,7 +199,10 @@ static void watch(launch_job *job) {
         int signal = wait_signal(job);
         if (signal && signal != SIGCHLD) pass_on(job, signal);
         reap(job);
-        if (job->running && job->kill_at_ms > 0 && shd_clock_ms() >= job->kill_at_ms) kill_all(job);
+        if (job->running && job->kill_at_ms > 0 && shd_clock_ms() >= job->kill_at_ms) {
+            job->report->overdue = !job->ending;
+            kill_all(job);
+        }
     }
     /* A rank that lost a peer to the stop has not failed. */
     shd_launch_report *report = job->report;
@@ -203,7 +239,7 @@ static sherd_status run(launch_job *job) {
 }
 
 sherd_status shd_launch_run(const shd_launch *launch, shd_launch_report *report) {
-    *report = (shd_launch_report){.failed_rank = -1};
+    *report = (shd_launch_report){.failed_rank = -1, .killed_rank = -1};
     if (launch->rank_count < 1 || launch->rank_count > SHD_LAUNCH_MAX_RANKS)
         return shd_fail(SHERD_ARGUMENT, "%d ranks: a job has 1 to %d", launch->rank_count, SHD_LAUNCH_MAX_RANKS);
     if (!launch->argv || !launch->argv[0]) return shd_fail(SHERD_ARGUMENT, "no program to run");

@@ -18,7 +18,7 @@ typedef struct shd_launch {
     const char *program;  /* executed instead of argv[0] when not NULL (argv[0] stays the name it sees) */
     int32_t rank_count;   /* 1 … SHD_LAUNCH_MAX_RANKS */
     double grace_s;       /* from TERM to KILL, when a rank has failed */
-    double stop_grace_s;  /* the same, counted from the first rank that ends after the launcher was told to stop */
+    double stop_grace_s;  /* the same, when the launcher was told to stop and has passed it on */
     int peer_failed_code; /* an exit code by which ranks say "another rank failed, not I"; 0: there is none */
 } shd_launch;
 #define SHD_LAUNCH_INIT                                                                                                \
@@ -28,20 +28,24 @@ typedef struct shd_launch {
 typedef struct shd_launch_report {
     int32_t failed_rank; /* the first that failed, in time; -1: none did */
     pid_t failed_pid;
-    int exit_code;      /* its exit code; 0 when a signal ended it */
-    int signal;         /* the signal that ended it, or 0 */
-    bool blames_peer;   /* it ended with peer_failed_code, and no other rank failed of itself */
-    int stop_signal;    /* the first TERM, INT, HUP or QUIT the launcher was sent, or 0 */
-    bool stopped;       /* ranks ended because of stop_signal: by it, with 128 + it, or killed at the second one */
-    int32_t terminated; /* ranks that were sent TERM because of the failure */
-    int32_t killed;     /* ranks that had to be killed */
-    double failure_ms;  /* from the failure until all was over */
+    int exit_code;       /* its exit code; 0 when a signal ended it */
+    int signal;          /* the signal that ended it, or 0 */
+    bool blames_peer;    /* it ended with peer_failed_code, and no other rank failed of itself */
+    int stop_signal;     /* the first TERM, INT, HUP or QUIT the launcher was sent, or 0 */
+    bool stopped;        /* ranks ended because of stop_signal: by it, with 128 + it, or killed at the second one */
+    int32_t terminated;  /* ranks that were sent TERM because of the failure */
+    int32_t killed;      /* ranks that had to be killed */
+    bool overdue;        /* they were: stop_grace_s after the stop */
+    int32_t killed_rank; /* the first of them; -1: there is none */
+    pid_t killed_pid;
+    double failure_ms; /* from the failure until all was over */
 } shd_launch_report;
 
 /* Runs the job to its end. Returns when every rank, and all they have started in their process groups, is gone.
  *
- * Meanwhile TERM, INT, HUP, QUIT, USR1 and USR2 sent to this process are passed on to the ranks; the second of the
- * first four kills them. Standard input goes to rank 0 alone, and not from a terminal. The process becomes a "child
+ * Meanwhile TERM, INT, HUP, QUIT, USR1 and USR2 sent to this process are passed on to the ranks; the first of the
+ * first four also starts stop_grace_s, the second kills them. TSTP stops the ranks and this process together, CONT lets
+ * all go on; time spent stopped counts for no grace. Standard input goes to rank 0 alone, and not from a terminal. The process becomes a "child
  * subreaper" for the time. Variables: RANK, LOCAL_RANK, WORLD_SIZE, LOCAL_WORLD_SIZE, GROUP_RANK, ROLE_RANK,
  * ROLE_WORLD_SIZE, MASTER_ADDR, MASTER_PORT, TORCHELASTIC_RUN_ID, TORCHELASTIC_RESTART_COUNT,
  * TORCHELASTIC_MAX_RESTARTS, and OMP_NUM_THREADS=1 where it is not set and there are several ranks. Fails: ARGUMENT,

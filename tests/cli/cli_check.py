@@ -376,12 +376,12 @@ class Train(unittest.TestCase):
                 pass
         return ranks
 
-    def start_long_job(self, ranks="2", settings=()):
+    def start_long_job(self, ranks="2", settings=(), options=()):
         run = tempfile.mkdtemp(dir=self.folder.name)
         clean = {k: v for k, v in os.environ.items() if k not in ("RANK", "WORLD_SIZE")}
-        job = subprocess.Popen([SHERD, "train", self.job, "-n", ranks, "--set", "train.steps=1000000", "--set", "checkpoint.every=0", "--set", f"run.dir={run}",
+        job = subprocess.Popen([SHERD, "train", self.job, "-n", ranks, *options, "--set", "train.steps=1000000", "--set", "checkpoint.every=0", "--set", f"run.dir={run}",
                                 *(word for setting in settings for word in ("--set", setting))],
-                               stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=clean)
+                               stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=clean, preexec_fn=os.setpgrp)
         self.addCleanup(job.stderr.close)
         job.run_dir = run
         deadline = time.time() + 60
@@ -528,6 +528,43 @@ class Train(unittest.TestCase):
         done = sherd("train", self.job, "-n", "1", "--set", "optimizer.lr=1e38", "--set", "train.clip=0", "--set", "optimizer.weight_decay=0")
         self.assertEqual(done.returncode, 1)
         self.assertRegex(done.stderr, r"sherd: step 2/\d+: loss is nan and gradient norm is nan; lower optimizer.lr or set train.clip\n")
+
+    def test_one_stop_ends_a_job_whose_steps_do_not_end(self):
+        job = self.start_long_job(options=("--stop-timeout", "1"))
+        victim = self.ranks_of(job.pid)[1]
+        os.kill(victim, signal.SIGSTOP)
+        time.sleep(0.2)
+        began = time.time()
+        job.terminate()
+        self.assertEqual(job.wait(timeout=10), 143)
+        self.assertGreater(time.time() - began, 0.9)
+        self.assertRegex(job.stderr.read(), rf"stopped by signal 15 \(SIGTERM\); \d ranks?, first rank \d \(pid \d+\), had not ended after 1 s: killed")
+
+    def test_one_stop_ends_a_single_rank_within_a_step(self):
+        job = subprocess.Popen([SHERD, "train", self.job, "-n", "1", "--stop-timeout", "1", "--set", "train.global_batch=100000"],
+                               stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        self.addCleanup(job.stderr.close)
+        self.assertIn("training", job.stderr.readline())
+        time.sleep(0.5)
+        job.terminate()
+        self.assertEqual(job.wait(timeout=10), 143)
+        self.assertIn("the step had not ended after 1 s", job.stderr.read())
+
+    def test_a_stop_of_the_terminal_is_no_time_out(self):
+        job = self.start_long_job(settings=("run.timeout_s=1.2",))
+        rows = os.path.join(job.run_dir, "metrics.jsonl")
+        job.send_signal(signal.SIGTSTP)
+        time.sleep(0.5)
+        before = os.path.getsize(rows)
+        time.sleep(2)
+        self.assertEqual(os.path.getsize(rows), before)
+        job.send_signal(signal.SIGCONT)
+        deadline = time.time() + 10
+        while os.path.getsize(rows) == before and time.time() < deadline:
+            time.sleep(0.02)
+        self.assertGreater(os.path.getsize(rows), before)
+        job.terminate()
+        self.assertEqual(job.wait(timeout=10), 143)
 
     def test_usr1_does_not_end_the_job(self):
         job = self.start_long_job()

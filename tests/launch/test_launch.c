@@ -76,6 +76,16 @@ static int marked_processes(void) {
     return count;
 }
 
+/* 'R', 'S', 'T' (stopped), …; 0: there is no such process. */
+static char process_state(int pid) {
+    char path[64], state = 0;
+    snprintf(path, sizeof path, "/proc/%d/stat", pid);
+    FILE *file = fopen(path, "r");
+    if (file && fscanf(file, "%*d (%*[^)]) %c", &state) != 1) state = 0;
+    if (file) fclose(file);
+    return state;
+}
+
 static double wait_unmarked_ms(void) {
     double start_ms = shd_clock_ms();
     while (marked_processes() && shd_clock_ms() - start_ms < 5000) usleep(2000);
@@ -273,6 +283,52 @@ Test(launch, a_rank_that_outlives_a_stop_by_far_is_killed) {
          SIGUSR2); /* ends both that handle nothing; the second ignores INT in the background, as shells have it */
     cr_assert_neq(wait_exit(launcher), 0);
     cr_assert_eq(marked_processes(), 0);
+}
+
+static int exit_of_overdue(const shd_launch_report *report) {
+    return !report->stopped || !report->overdue ? 97 : 10 * report->killed + report->killed_rank;
+}
+
+Test(launch, ranks_that_do_not_heed_a_stop_are_killed_after_its_grace) {
+    /* Rank 0 ends; nobody has ended when the grace begins. */
+    shd_launch launch = shell(3, SHELL("[ $RANK = 0 ] && trap 'sleep 0.1; exit 0' TERM || trap '' TERM;"
+                                       "echo up >$DIR/up$RANK; while :; do sleep 0.02; done"));
+    launch.stop_grace_s = 0.4;
+    pid_t launcher = start_launcher(&launch, exit_of_overdue);
+    for (int rank = 0; rank < 3; rank++) wait_written((const char *[]){"up0", "up1", "up2"}[rank]);
+    double start_ms = shd_clock_ms();
+    kill(launcher, SIGTERM);
+    cr_assert_eq(wait_exit(launcher), 21, "two were killed, the first of them rank 1");
+    cr_assert_geq(shd_clock_ms() - start_ms, 400);
+    cr_assert_eq(marked_processes(), 0);
+}
+
+Test(launch, a_terminal_stop_stops_all_and_a_continue_lets_all_go_on) {
+    shd_launch launch = shell(2, SHELL("echo $$ >$DIR/pid$RANK; while [ ! -e $DIR/end ]; do sleep 0.02; done"));
+    launch.stop_grace_s = 0.2;
+    pid_t launcher = start_launcher(&launch, exit_of_stop);
+    setpgid(launcher, launcher); /* a group whose parent can continue it; others are not stopped */
+    wait_written("pid0");
+    int pids[2] = {atoi(written("pid0")), 0};
+    wait_written("pid1");
+    pids[1] = atoi(written("pid1"));
+    int state;
+    kill(launcher, SIGTSTP);
+    cr_assert_eq(waitpid(launcher, &state, WUNTRACED), launcher);
+    cr_assert(WIFSTOPPED(state));
+    for (int rank = 0; rank < 2; rank++) {
+        for (int i = 0; i < 1000 && process_state(pids[rank]) != 'T'; i++) usleep(2000);
+        cr_assert_eq(process_state(pids[rank]), 'T', "rank %d runs", rank);
+    }
+    kill(launcher, SIGCONT);
+    for (int rank = 0; rank < 2; rank++) {
+        for (int i = 0; i < 1000 && process_state(pids[rank]) == 'T'; i++) usleep(2000);
+        cr_assert_neq(process_state(pids[rank]), 'T', "rank %d stands still", rank);
+    }
+    char path[128];
+    snprintf(path, sizeof path, "%s/end", folder);
+    close(open(path, O_CREAT | O_WRONLY, 0600));
+    cr_assert_eq(wait_exit(launcher), 0);
 }
 
 Test(launch, keeps_ignoring_what_it_was_started_to_ignore) {
