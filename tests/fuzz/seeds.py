@@ -76,8 +76,8 @@ AUTO, LLMC, U16, U32, TEXT = range(5)
 BIN, TXT, _, _, DOT_U16, DOT_U32 = range(6)
 
 
-def token_file(form, name, context, vocab, *files, ignored=255, cut=False, separator=255, opened=2):
-    head = [form, name, context - 1 + (128 if cut else 0), (vocab - 1) & 255, (vocab - 1) >> 8, ignored, separator, opened - 1]
+def token_file(form, name, context, vocab, *files, ignored=255, cut=False, separator=255, opened=2, scan=True):
+    head = [form, name, context - 1 + (128 if cut else 0), (vocab - 1) & 255, (vocab - 1) >> 8, ignored, separator, opened - 1 + (128 if scan else 0)]
     return bytes(head) + b"FILE".join(files)
 
 
@@ -98,8 +98,8 @@ def token_seeds():
         "unknown": token_file(AUTO, BIN, 7, 128, b"no header"),
         "empty": token_file(U16, BIN, 7, 128, b""),
         "apart": token_file(TEXT, BIN, 5, 128, b"first document", b"", b"four", b"another one", b"the last"),
-        "packed": token_file(TEXT, BIN, 5, 128, b"first document", b"", b"a|", b"|b", b"", b"the last", separator=ord("|"), opened=1),
-        "packed-halves": token_file(U16, BIN, 3, 300, halves, halves[:2], halves[4:], separator=200),
+        "packed": token_file(TEXT, BIN, 5, 128, b"first document", b"", b"a|", b"|b", b"", b"the last", separator=ord("|"), opened=1, scan=False),
+        "packed-halves": token_file(U16, BIN, 3, 300, halves, halves[:2], halves[4:], separator=200, scan=False),
         "packed-text-and-llmc": token_file(AUTO, TXT, 5, 257, b"a text", b"another", llmc, llmc, b"the last", separator=0),
         "one-of-three-is-bad": token_file(AUTO, DOT_U16, 3, 300, halves, llmc, b"odd"),
     }
