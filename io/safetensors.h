@@ -78,8 +78,8 @@ typedef struct shd_safetensors_writer shd_safetensors_writer;
 
 /* Starts a file that will replace `path` when it is finished, and writes its header. Until then it is called
  * `path`.partial.
- * Owns: `tensors` is borrowed during the call. Destroy *out with shd_safetensors_writer_destroy. Fails: ARGUMENT, IO,
- * MEMORY. */
+ * Owns: `tensors` is borrowed during the call. Destroy *out with shd_safetensors_writer_destroy. Fails: ARGUMENT
+ * (also when `path` is there and no regular file), IO, MEMORY. */
 sherd_status shd_safetensors_writer_create(const char *path, const shd_safetensors_spec *tensors, int32_t tensor_count,
                                            shd_safetensors_writer **out);
 /* Writes the next `count` elements: tensor after tensor, in any portions. Fails: IO; ARGUMENT when there are more than

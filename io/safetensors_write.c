@@ -9,6 +9,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 struct shd_safetensors_writer {
@@ -84,8 +85,17 @@ static sherd_status start(shd_safetensors_writer *writer, const char *path, cons
     return status;
 }
 
+/* A rename would put a file in the place of whatever has the name: of a device or a pipe, that is never what is meant. */
+static sherd_status check_place(const char *path) {
+    struct stat about;
+    if (stat(path, &about) == 0 && !S_ISREG(about.st_mode))
+        return shd_fail(SHERD_ARGUMENT, "cannot write %s: it is there and no regular file; name a new file", path);
+    return SHERD_OK;
+}
+
 sherd_status shd_safetensors_writer_create(const char *path, const shd_safetensors_spec *tensors, int32_t tensor_count,
                                            shd_safetensors_writer **out) {
+    SHD_TRY(check_place(path));
     shd_safetensors_writer *writer = shd_alloc(1, sizeof *writer);
     if (!writer) return fail_memory();
     writer->descriptor = -1;

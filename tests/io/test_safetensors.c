@@ -318,6 +318,23 @@ Test(safetensors, refuses_to_write_what_cannot_be_read) {
     remove_folder(folder);
 }
 
+Test(safetensors, takes_the_place_of_regular_files_only) {
+    char *folder = make_folder(), *path = path_in(folder, "pipe");
+    cr_assert_eq(mkfifo(path, 0600), 0);
+    static const int64_t shape[] = {3};
+    const shd_safetensors_spec spec = {"w", 1, shape};
+    const char *const places[] = {path, folder, "/dev/null"};
+    for (int i = 0; i < 3; i++) {
+        shd_safetensors_writer *writer = NULL;
+        cr_assert_eq(shd_safetensors_writer_create(places[i], &spec, 1, &writer), SHERD_ARGUMENT);
+        cr_assert(strstr(sherd_last_error(), places[i]) && strstr(sherd_last_error(), "no regular file"));
+        cr_assert_null(writer);
+    }
+    struct stat about;
+    cr_assert(stat(path, &about) == 0 && S_ISFIFO(about.st_mode));
+    remove_folder(folder);
+}
+
 Test(safetensors, a_full_disk_is_an_io_error_with_path_and_cause) {
     char *folder = make_folder(), *path = path_in(folder, "full.safetensors");
     static const int64_t shape[] = {1 << 16};
