@@ -15,7 +15,7 @@ typedef struct shd_guard {
 
 /* Starts it. Fails: IO. */
 sherd_status shd_guard_start(shd_guard *guard);
-/* From now on the group of `leader` is guarded. */
+/* From now on the group of `leader` is guarded. Also between fork and exec: both calls are async-signal-safe. */
 void shd_guard_add(const shd_guard *guard, pid_t leader);
 /* The group is gone; its number may be anyone's. */
 void shd_guard_remove(const shd_guard *guard, pid_t leader);

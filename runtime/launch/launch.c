@@ -216,12 +216,11 @@ static void watch(launch_job *job) {
 
 static sherd_status start_all(launch_job *job) {
     for (int32_t rank = 0; rank < job->launch->rank_count; rank++) {
-        sherd_status status = shd_spawn_rank(&job->spawn, rank, &job->pids[rank], &job->report->exit_code);
+        sherd_status status = shd_spawn_rank(&job->spawn, rank, &job->guard, &job->pids[rank], &job->report->exit_code);
         if (status != SHERD_OK) {
             kill_all(job);
             return status;
         }
-        shd_guard_add(&job->guard, job->pids[rank]);
         job->running++;
     }
     return SHERD_OK;

@@ -133,11 +133,13 @@ void shd_spawn_fini(shd_spawn *spawn) {
 
 /* In the child, between fork and exec: only async-signal-safe calls. Ends in the program, or returns what went
  * wrong. */
-static int become_rank(const shd_spawn *spawn, int32_t rank) {
+static int become_rank(const shd_spawn *spawn, int32_t rank, const shd_guard *guard) {
     setpgid(0, 0);
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     /* The launcher may have died before prctl: then nobody sends the signal. */
     if (getppid() != spawn->parent) _exit(128 + SIGKILL);
+    /* Not left to the launcher, which may be killed before it comes to it, when the program has started others already. */
+    shd_guard_add(guard, getpid());
     /* A group in the background that reads a terminal would be stopped; one input cannot be shared by several. */
     if (rank > 0 || isatty(0)) {
         int nothing = open("/dev/null", O_RDONLY);
@@ -151,7 +153,7 @@ static int become_rank(const shd_spawn *spawn, int32_t rank) {
     return errno;
 }
 
-sherd_status shd_spawn_rank(shd_spawn *spawn, int32_t rank, pid_t *pid, int *exit_code) {
+sherd_status shd_spawn_rank(shd_spawn *spawn, int32_t rank, const shd_guard *guard, pid_t *pid, int *exit_code) {
     set_number(spawn->environment, VARIABLE_RANK, "RANK", rank);
     set_number(spawn->environment, VARIABLE_LOCAL_RANK, "LOCAL_RANK", rank);
     set_number(spawn->environment, VARIABLE_ROLE_RANK, "ROLE_RANK", rank);
@@ -166,7 +168,8 @@ sherd_status shd_spawn_rank(shd_spawn *spawn, int32_t rank, pid_t *pid, int *exi
         return shd_fail(SHERD_IO, "cannot start rank %d: %s", rank, strerror(cause));
     }
     if (child == 0) {
-        cause = become_rank(spawn, rank);
+        cause = become_rank(spawn, rank, guard);
+        shd_guard_remove(guard, getpid());
         ssize_t written = write(ends[1], &cause, sizeof cause);
         _exit(written == (ssize_t)sizeof cause ? 127 : 126);
     }

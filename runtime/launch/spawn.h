@@ -2,6 +2,8 @@
 #ifndef SHD_LAUNCH_SPAWN_H
 #define SHD_LAUNCH_SPAWN_H
 
+#include "runtime/launch/guard.h"
+
 #include <sherd/status.h>
 #include <signal.h>
 #include <stdint.h>
@@ -23,9 +25,9 @@ sherd_status shd_spawn_init(shd_spawn *spawn, const char *program, char *const *
 /* Accepts a zeroed value. */
 void shd_spawn_fini(shd_spawn *spawn);
 
-/* Starts rank `rank`: when it returns, the program runs, leads its own process group, and dies with the calling thread.
- * Fails: IO (no process), UNSUPPORTED (the program cannot be executed; *exit_code is 127 when it was not found, else
+/* Starts rank `rank`: when it returns, the program runs, leads its own process group, which `guard` knew before the
+ * program did anything, and dies with the calling thread. Fails: IO (no process), UNSUPPORTED (the program cannot be executed; *exit_code is 127 when it was not found, else
  * 126). */
-sherd_status shd_spawn_rank(shd_spawn *spawn, int32_t rank, pid_t *pid, int *exit_code);
+sherd_status shd_spawn_rank(shd_spawn *spawn, int32_t rank, const shd_guard *guard, pid_t *pid, int *exit_code);
 
 #endif
