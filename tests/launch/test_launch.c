@@ -203,6 +203,7 @@ Test(launch, a_killed_launcher_leaves_nothing_twenty_times) {
             snprintf(name, sizeof name, "up%d%s", rank, round);
             wait_written(name);
         }
+        for (int wait = 0; wait < 1000 && marked_processes() != 6; wait++) usleep(2000); /* sleeps may not be up yet */
         cr_assert_eq(marked_processes(), 6);
         kill(launcher, SIGKILL);
         cr_assert_eq(wait_exit(launcher), -SIGKILL);
