@@ -33,6 +33,7 @@
 #ifndef SHERD_SHERD_H
 #define SHERD_SHERD_H
 
+#include <sherd/dtype.h>
 #include <sherd/log.h>
 #include <sherd/model.h>
 #include <sherd/options.h>

@@ -1,0 +1,15 @@
+/* The types in which numbers are stored. */
+#ifndef SHERD_DTYPE_H
+#define SHERD_DTYPE_H
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* FP32 is IEEE 754 binary32, FP16 binary16 (a 5 bit exponent, up to 65504), BF16 the upper half of a binary32. */
+typedef enum sherd_dtype { SHERD_FP32, SHERD_BF16, SHERD_FP16 } sherd_dtype;
+
+#ifdef __cplusplus
+}
+#endif
+#endif
