@@ -12,6 +12,13 @@
 #include <string.h>
 
 static inline int64_t shd_dtype_bytes(sherd_dtype dtype) { return dtype == SHERD_FP32 ? 4 : 2; }
+/* The place of element `index` in an array of `dtype`. */
+static inline void *shd_element(sherd_dtype dtype, void *array, int64_t index) {
+    return (char *)array + index * shd_dtype_bytes(dtype);
+}
+static inline const void *shd_const_element(sherd_dtype dtype, const void *array, int64_t index) {
+    return (const char *)array + index * shd_dtype_bytes(dtype);
+}
 /* "fp32", "bf16", "fp16", as a job file has them. */
 const char *shd_dtype_text(sherd_dtype dtype);
 

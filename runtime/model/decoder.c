@@ -37,8 +37,9 @@ int64_t shd_decoder_longest_run(const shd_model *model) { return shd_min(LONGEST
 
 static shd_layout run_layout(const shd_model *model) {
     const shd_model_config *config = &model->config;
-    return shd_layout_make(model, shd_decoder_longest_run(model),
-                           shd_op_attention_scratch_bytes(config->context, model->head_size, config->threads));
+    return shd_layout_make(
+        model, shd_decoder_longest_run(model),
+        shd_op_attention_scratch_bytes(SHERD_FP32, config->context, model->head_size, config->threads));
 }
 
 static decoder_areas find_areas(const shd_model *model) {
@@ -131,13 +132,13 @@ sherd_status shd_decoder_forward(shd_decoder *decoder, const sherd_view *view) {
     shd_pass pass = {
         .model = model,
         .view = &own,
-        .pool = decoder->pool,
+        .math = {.pool = decoder->pool},
         .layout = &decoder->layout,
         .sequences = 1,
         .length = decoder->count,
         .batch = {.inputs = decoder->tokens},
         .past = decoder->past,
-        .cache = block ? (float *)(decoder->memory + (view->unit - 1) * decoder->cache_bytes) : NULL,
+        .cache = block ? decoder->memory + (view->unit - 1) * decoder->cache_bytes : NULL,
         .logits_wanted = decoder->logits,
     };
     shd_pass_open(&pass);

@@ -127,8 +127,9 @@ sherd_status shd_model_lay_out(shd_model *model) {
     int64_t rows = model->rows;
     model->layout = shd_layout_make(
         model, rows,
-        shd_max(shd_op_attention_scratch_bytes(config->context, model->head_size, config->threads),
-                shd_op_attention_backward_scratch_bytes(config->context, model->head_size, config->threads)));
+        shd_max(
+            shd_op_attention_scratch_bytes(SHERD_FP32, config->context, model->head_size, config->threads),
+            shd_op_attention_backward_scratch_bytes(SHERD_FP32, config->context, model->head_size, config->threads)));
     for (int32_t u = 0; u < model->description.unit_count - 1; u++) {
         (void)take(&model->units[u].output_bytes, rows, config->d_model);
         if (u > 0) model->units[u].activation_bytes = model->layout.kept_bytes;

@@ -8,7 +8,7 @@
 #ifndef SHD_MODEL_FAMILY_H
 #define SHD_MODEL_FAMILY_H
 
-#include "runtime/device/pool.h"
+#include "runtime/ops/ops.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -58,10 +58,10 @@ typedef struct shd_family {
     int32_t inner_count, inner_slots[SHD_MAX_INNERS];
 
     /* out = activation(inner[0], inner[1]), elementwise. */
-    void (*activate)(shd_pool *pool, int64_t count, float *const inner[SHD_MAX_INNERS], float *out);
+    void (*activate)(const shd_math *math, int64_t count, void *const inner[SHD_MAX_INNERS], void *out);
     /* From `gradient`, that of the activation's output: makes it the gradient of inner[0] in place, and writes that
      * of inner[1], where there is one, over inner[1]. */
-    void (*activate_backward)(shd_pool *pool, int64_t count, float *const inner[SHD_MAX_INNERS], float *gradient);
+    void (*activate_backward)(const shd_math *math, int64_t count, void *const inner[SHD_MAX_INNERS], void *gradient);
 
     /* For loading. Prefix that stored names may carry, or NULL; stored tensors that are known and hold no weights
      * (fnmatch). */

@@ -1,7 +1,6 @@
 /* GPT-2: pre-LayerNorm, learned positions, one fused projection, tanh-GELU; Radford et al., "Language models are
  * unsupervised multitask learners", 2019. Names and layouts as Hugging Face stores them. */
 #include "runtime/model/family.h"
-#include "runtime/ops/ops.h"
 
 static const shd_tensor_spec embedding_specs[] = {
     {"wte.weight", SHD_START_NORMAL, 2, {SHD_LENGTH_VOCABULARY, SHD_LENGTH_MODEL}},
@@ -44,12 +43,12 @@ static const shd_tensor_spec head_specs[] = {
     {"ln_f.bias", SHD_START_ZEROS, 1, {SHD_LENGTH_MODEL}},
 };
 
-static void activate(shd_pool *pool, int64_t count, float *const inner[SHD_MAX_INNERS], float *out) {
-    shd_op_gelu(pool, count, inner[0], out);
+static void activate(const shd_math *math, int64_t count, void *const inner[SHD_MAX_INNERS], void *out) {
+    shd_op_gelu(math, count, inner[0], out);
 }
 
-static void activate_backward(shd_pool *pool, int64_t count, float *const inner[SHD_MAX_INNERS], float *gradient) {
-    shd_op_gelu_backward(pool, count, inner[0], gradient, gradient);
+static void activate_backward(const shd_math *math, int64_t count, void *const inner[SHD_MAX_INNERS], void *gradient) {
+    shd_op_gelu_backward(math, count, inner[0], gradient, gradient);
 }
 
 const shd_family shd_family_gpt2 = {

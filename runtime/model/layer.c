@@ -17,8 +17,8 @@ shd_linear shd_pass_linear(const shd_pass *pass, int32_t slot) {
     };
 }
 
-void shd_linear_forward(shd_pool *pool, const shd_linear *linear, int64_t rows, const float *x, float *y,
-                        int64_t y_stride, const float *residual) {
+void shd_linear_forward(const shd_math *math, const shd_linear *linear, int64_t rows, const void *x, void *y,
+                        int64_t y_stride, const void *residual) {
     shd_matmul product = {
         .m = rows,
         .n = linear->out,
@@ -33,14 +33,14 @@ void shd_linear_forward(shd_pool *pool, const shd_linear *linear, int64_t rows, 
         .bias = linear->bias.value,
         .residual = residual,
     };
-    shd_op_matmul(pool, &product);
+    shd_op_matmul(math, &product);
 }
 
-void shd_linear_backward_weight(shd_pool *pool, const shd_linear *linear, int64_t rows, const float *x, const float *dy,
-                                int64_t dy_stride, bool accumulate) {
+void shd_linear_backward_weight(const shd_math *math, const shd_linear *linear, int64_t rows, const void *x,
+                                const void *dy, int64_t dy_stride, bool accumulate) {
     if (linear->bias.gradient) {
         assert(dy_stride == linear->out && !accumulate);
-        shd_op_column_sum(pool, rows, linear->out, dy, linear->bias.gradient);
+        shd_op_column_sum(math, rows, linear->out, dy, linear->bias.gradient);
     }
     if (!linear->weight.gradient) return;
     /* xᵀ·dy is [in, out]; dyᵀ·x is [out, in]. */
@@ -57,12 +57,13 @@ void shd_linear_backward_weight(shd_pool *pool, const shd_linear *linear, int64_
         .c = linear->weight.gradient,
         .ldc = conv1d ? linear->out : linear->in,
         .accumulate = accumulate,
+        .wide_c = true,
     };
-    shd_op_matmul(pool, &product);
+    shd_op_matmul(math, &product);
 }
 
-void shd_linear_backward_input(shd_pool *pool, const shd_linear *linear, int64_t rows, const float *dy,
-                               int64_t dy_stride, float *dx, bool accumulate) {
+void shd_linear_backward_input(const shd_math *math, const shd_linear *linear, int64_t rows, const void *dy,
+                               int64_t dy_stride, void *dx, bool accumulate) {
     shd_matmul product = {
         .m = rows,
         .n = linear->in,
@@ -76,27 +77,27 @@ void shd_linear_backward_input(shd_pool *pool, const shd_linear *linear, int64_t
         .ldc = linear->in,
         .accumulate = accumulate,
     };
-    shd_op_matmul(pool, &product);
+    shd_op_matmul(math, &product);
 }
 
-void shd_norm_forward(const shd_pass *pass, int32_t slot, int64_t rows, const float *x, float *y) {
+void shd_norm_forward(const shd_pass *pass, int32_t slot, int64_t rows, const void *x, void *y) {
     int64_t columns = pass->model->lengths[SHD_LENGTH_MODEL];
-    const float *weight = shd_pass_parameter(pass, slot).value;
+    const void *weight = shd_pass_parameter(pass, slot).value;
     if (pass->model->family->rms_norm)
-        shd_op_rmsnorm(pass->pool, rows, columns, SHD_NORM_EPS, x, weight, y, pass->rstd);
+        shd_op_rmsnorm(&pass->math, rows, columns, SHD_NORM_EPS, x, weight, y, pass->rstd);
     else
-        shd_op_layernorm(pass->pool, rows, columns, SHD_NORM_EPS, x, weight, shd_pass_parameter(pass, slot + 1).value,
+        shd_op_layernorm(&pass->math, rows, columns, SHD_NORM_EPS, x, weight, shd_pass_parameter(pass, slot + 1).value,
                          y, pass->mean, pass->rstd);
 }
 
-void shd_norm_backward(const shd_pass *pass, int32_t slot, const float *x, const float *dy, bool add) {
+void shd_norm_backward(const shd_pass *pass, int32_t slot, const void *x, const void *dy, bool add) {
     int64_t rows = pass->rows, columns = pass->model->lengths[SHD_LENGTH_MODEL];
     shd_parameter weight = shd_pass_parameter(pass, slot);
-    const float *residual = add ? pass->flow : NULL;
+    const void *residual = add ? pass->flow : NULL;
     if (pass->model->family->rms_norm)
-        shd_op_rmsnorm_backward(pass->pool, rows, columns, x, weight.value, pass->rstd, dy, residual, pass->flow,
+        shd_op_rmsnorm_backward(&pass->math, rows, columns, x, weight.value, pass->rstd, dy, residual, pass->flow,
                                 weight.gradient);
     else
-        shd_op_layernorm_backward(pass->pool, rows, columns, x, weight.value, pass->mean, pass->rstd, dy, residual,
+        shd_op_layernorm_backward(&pass->math, rows, columns, x, weight.value, pass->mean, pass->rstd, dy, residual,
                                   pass->flow, weight.gradient, shd_pass_parameter(pass, slot + 1).gradient);
 }

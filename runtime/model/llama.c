@@ -1,7 +1,6 @@
 /* Llama: RMSNorm, rotary positions, grouped-query attention, SwiGLU, no biases; Touvron et al., "LLaMA: open and
  * efficient foundation language models", 2023. Names and layouts as Hugging Face stores them. */
 #include "runtime/model/family.h"
-#include "runtime/ops/ops.h"
 
 static const shd_tensor_spec embedding_specs[] = {
     {"model.embed_tokens.weight", SHD_START_NORMAL, 2, {SHD_LENGTH_VOCABULARY, SHD_LENGTH_MODEL}},
@@ -25,12 +24,12 @@ static const shd_tensor_spec head_specs[] = {
     {"model.norm.weight", SHD_START_ONES, 1, {SHD_LENGTH_MODEL}},
 };
 
-static void activate(shd_pool *pool, int64_t count, float *const inner[SHD_MAX_INNERS], float *out) {
-    shd_op_swiglu(pool, count, inner[0], inner[1], out);
+static void activate(const shd_math *math, int64_t count, void *const inner[SHD_MAX_INNERS], void *out) {
+    shd_op_swiglu(math, count, inner[0], inner[1], out);
 }
 
-static void activate_backward(shd_pool *pool, int64_t count, float *const inner[SHD_MAX_INNERS], float *gradient) {
-    shd_op_swiglu_backward(pool, count, inner[0], inner[1], gradient, gradient, inner[1]);
+static void activate_backward(const shd_math *math, int64_t count, void *const inner[SHD_MAX_INNERS], void *gradient) {
+    shd_op_swiglu_backward(math, count, inner[0], inner[1], gradient, gradient, inner[1]);
 }
 
 const shd_family shd_family_llama = {

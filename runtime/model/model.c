@@ -64,15 +64,15 @@ shd_parameter shd_pass_parameter(const shd_pass *pass, int32_t slot) {
     return shd_pass_tensor(pass, pass->model->units[pass->view->unit].first_tensor + slot);
 }
 
-const float *shd_pass_input(const shd_pass *pass) { return pass->view->outputs[pass->view->unit - 1]; }
+const void *shd_pass_input(const shd_pass *pass) { return pass->view->outputs[pass->view->unit - 1]; }
 
 void shd_pass_open(shd_pass *pass) {
     char *scratch = pass->view->scratch;
     const shd_layout *layout = pass->layout;
     pass->rows = pass->sequences * pass->length;
-    pass->flow = (float *)(scratch + layout->work.flow);
-    pass->normed = (float *)(scratch + layout->work.normed);
-    pass->wide = (float *)(scratch + layout->work.wide);
+    pass->flow = scratch + layout->work.flow;
+    pass->normed = scratch + layout->work.normed;
+    pass->wide = scratch + layout->work.wide;
     pass->mean = (float *)(scratch + layout->work.mean);
     pass->rstd = (float *)(scratch + layout->work.rstd);
     pass->attention = scratch + layout->work.attention;
@@ -93,7 +93,7 @@ static sherd_status open_pass(const shd_model *model, const sherd_view *view, sh
     *pass = (shd_pass){
         .model = model,
         .view = view,
-        .pool = model->pool,
+        .math = {.pool = model->pool},
         .layout = &model->layout,
         .sequences = model->config.micro_batch,
         .length = model->config.context,

@@ -1,4 +1,5 @@
 /* A transformer block, forward and backward, for every family; what is kept between the two is in units.h's table. */
+#include "runtime/base/dtype.h"
 #include "runtime/model/units.h"
 #include "runtime/ops/ops.h"
 
@@ -6,8 +7,9 @@
 
 /* A block's activations, and the lengths it works with. */
 typedef struct block {
-    const float *x;
-    float *projected, *attended, *log_sum, *mid, *inner[SHD_MAX_INNERS], *out;
+    const void *x;
+    void *projected, *attended, *mid, *inner[SHD_MAX_INNERS], *out;
+    float *log_sum;
     int64_t rows, model, width, inner_length; /* width: of a row of `projected` */
 } block;
 
@@ -17,11 +19,11 @@ static block block_open(const shd_pass *pass) {
     char *base = pass->view->activations[pass->view->unit];
     return (block){
         .x = shd_pass_input(pass),
-        .projected = (float *)(base + layout->kept.projected),
-        .attended = (float *)(base + layout->kept.attended),
+        .projected = base + layout->kept.projected,
+        .attended = base + layout->kept.attended,
         .log_sum = (float *)(base + layout->kept.log_sum),
-        .mid = (float *)(base + layout->kept.mid),
-        .inner = {(float *)(base + layout->kept.inner[0]), (float *)(base + layout->kept.inner[1])},
+        .mid = base + layout->kept.mid,
+        .inner = {base + layout->kept.inner[0], base + layout->kept.inner[1]},
         .out = pass->view->outputs[pass->view->unit],
         .rows = pass->rows,
         .model = model->lengths[SHD_LENGTH_MODEL],
@@ -31,25 +33,37 @@ static block block_open(const shd_pass *pass) {
 }
 
 /* Turns queries and keys, side by side at the start of each row, by their positions; `inverse` for their gradients. */
-static void rotate(const shd_pass *pass, float *rows_of_projections, bool inverse) {
+static void rotate(const shd_pass *pass, void *rows_of_projections, bool inverse) {
     const shd_model *model = pass->model;
     if (!model->family->rotary) return;
-    shd_op_rope(pass->pool, pass->rows, pass->length, model->config.n_head + model->config.n_kv_head, model->head_size,
+    shd_op_rope(&pass->math, pass->rows, pass->length, model->config.n_head + model->config.n_kv_head, model->head_size,
                 model->lengths[SHD_LENGTH_PROJECTED], model->rope_table + pass->past * model->head_size, inverse,
                 rows_of_projections);
 }
 
+/* Where keys and values begin in a row of projections, or in one of their gradients. */
+typedef struct projections {
+    void *q, *k, *v;
+} projections;
+
+static projections projections_at(const shd_pass *pass, void *rows) {
+    const int64_t queries = pass->model->lengths[SHD_LENGTH_MODEL], keys = pass->model->lengths[SHD_LENGTH_KEYS];
+    return (projections){rows, shd_element(pass->math.dtype, rows, queries),
+                         shd_element(pass->math.dtype, rows, queries + keys)};
+}
+
 static shd_attention attention_of(const shd_pass *pass, const block *b) {
     const shd_model *model = pass->model;
+    const projections p = projections_at(pass, b->projected);
     return (shd_attention){
         .sequences = pass->sequences,
         .context = pass->length,
         .heads = model->config.n_head,
         .kv_heads = model->config.n_kv_head,
         .head_size = model->head_size,
-        .q = b->projected,
-        .k = b->projected + b->model,
-        .v = b->projected + b->model + model->lengths[SHD_LENGTH_KEYS],
+        .q = p.q,
+        .k = p.k,
+        .v = p.v,
         .q_stride = b->width,
         .kv_stride = b->width,
         .out = b->attended,
@@ -63,12 +77,13 @@ static shd_attention attention_of(const shd_pass *pass, const block *b) {
 /* Adds the run's keys and values to the cache, and points attention at all that is there. */
 static void continue_from_cache(const shd_pass *pass, const block *b, shd_attention *attention) {
     int64_t keys = pass->model->lengths[SHD_LENGTH_KEYS], pair = 2 * keys;
+    const sherd_dtype dtype = pass->math.dtype;
     for (int64_t i = 0; i < b->rows; i++)
-        memcpy(pass->cache + (pass->past + i) * pair, b->projected + i * b->width + b->model,
-               (size_t)pair * sizeof(float));
+        memcpy(shd_element(dtype, pass->cache, (pass->past + i) * pair),
+               shd_element(dtype, b->projected, i * b->width + b->model), (size_t)(pair * shd_dtype_bytes(dtype)));
     attention->past = pass->past;
     attention->k = pass->cache;
-    attention->v = pass->cache + keys;
+    attention->v = shd_element(dtype, pass->cache, keys);
     attention->kv_stride = pair;
 }
 
@@ -77,41 +92,41 @@ void shd_block_forward(const shd_pass *pass) {
     block b = block_open(pass);
 
     shd_norm_forward(pass, family->norm_1_slot, b.rows, b.x, pass->normed);
-    float *column = b.projected;
+    void *column = b.projected;
     for (int32_t i = 0; i < family->projection_count; i++) {
         shd_linear projection = shd_pass_linear(pass, family->projection_slots[i]);
-        shd_linear_forward(pass->pool, &projection, b.rows, pass->normed, column, b.width, NULL);
-        column += projection.out;
+        shd_linear_forward(&pass->math, &projection, b.rows, pass->normed, column, b.width, NULL);
+        column = shd_element(pass->math.dtype, column, projection.out);
     }
     rotate(pass, b.projected, false);
     shd_attention attention = attention_of(pass, &b);
     if (pass->cache) continue_from_cache(pass, &b, &attention);
-    shd_op_attention(pass->pool, &attention);
+    shd_op_attention(&pass->math, &attention);
     shd_linear out = shd_pass_linear(pass, family->attention_out_slot);
-    shd_linear_forward(pass->pool, &out, b.rows, b.attended, b.mid, b.model, b.x);
+    shd_linear_forward(&pass->math, &out, b.rows, b.attended, b.mid, b.model, b.x);
 
     shd_norm_forward(pass, family->norm_2_slot, b.rows, b.mid, pass->normed);
     for (int32_t i = 0; i < family->inner_count; i++) {
         shd_linear inner = shd_pass_linear(pass, family->inner_slots[i]);
-        shd_linear_forward(pass->pool, &inner, b.rows, pass->normed, b.inner[i], b.inner_length, NULL);
+        shd_linear_forward(&pass->math, &inner, b.rows, pass->normed, b.inner[i], b.inner_length, NULL);
     }
     if (pass->view->again) return; /* backward needs no more, and the output is still there */
-    family->activate(pass->pool, b.rows * b.inner_length, b.inner, pass->wide);
+    family->activate(&pass->math, b.rows * b.inner_length, b.inner, pass->wide);
     shd_linear down = shd_pass_linear(pass, family->down_slot);
-    shd_linear_forward(pass->pool, &down, b.rows, pass->wide, b.out, b.model, b.mid);
+    shd_linear_forward(&pass->math, &down, b.rows, pass->wide, b.out, b.model, b.mid);
 }
 
 /* Backward through the linears at `slots`, which all read `normed`: from the gradients of their outputs, those of
  * their weights and, over `normed` itself, that of their input. */
 static void fan_backward(const shd_pass *pass, int64_t rows, int32_t count, const int32_t *slots,
-                         const float *const *gradients, int64_t stride) {
+                         const void *const *gradients, int64_t stride) {
     for (int32_t i = 0; i < count; i++) {
         shd_linear linear = shd_pass_linear(pass, slots[i]);
-        shd_linear_backward_weight(pass->pool, &linear, rows, pass->normed, gradients[i], stride, false);
+        shd_linear_backward_weight(&pass->math, &linear, rows, pass->normed, gradients[i], stride, false);
     }
     for (int32_t i = 0; i < count; i++) {
         shd_linear linear = shd_pass_linear(pass, slots[i]);
-        shd_linear_backward_input(pass->pool, &linear, rows, gradients[i], stride, pass->normed, i > 0);
+        shd_linear_backward_input(&pass->math, &linear, rows, gradients[i], stride, pass->normed, i > 0);
     }
 }
 
@@ -120,13 +135,13 @@ static void feed_forward_backward(const shd_pass *pass, const block *b) {
     const shd_family *family = pass->model->family;
     int64_t count = b->rows * b->inner_length;
 
-    family->activate(pass->pool, count, b->inner, pass->wide);
+    family->activate(&pass->math, count, b->inner, pass->wide);
     shd_linear down = shd_pass_linear(pass, family->down_slot);
-    shd_linear_backward_weight(pass->pool, &down, b->rows, pass->wide, pass->flow, b->model, false);
-    shd_linear_backward_input(pass->pool, &down, b->rows, pass->flow, b->model, pass->wide, false);
-    family->activate_backward(pass->pool, count, b->inner, pass->wide);
+    shd_linear_backward_weight(&pass->math, &down, b->rows, pass->wide, pass->flow, b->model, false);
+    shd_linear_backward_input(&pass->math, &down, b->rows, pass->flow, b->model, pass->wide, false);
+    family->activate_backward(&pass->math, count, b->inner, pass->wide);
 
-    const float *gradients[SHD_MAX_INNERS] = {pass->wide, b->inner[1]};
+    const void *gradients[SHD_MAX_INNERS] = {pass->wide, b->inner[1]};
     shd_norm_forward(pass, family->norm_2_slot, b->rows, b->mid, pass->normed);
     fan_backward(pass, b->rows, family->inner_count, family->inner_slots, gradients, b->inner_length);
     shd_norm_backward(pass, family->norm_2_slot, b->mid, pass->normed, true);
@@ -137,15 +152,15 @@ static void attention_backward(const shd_pass *pass, const block *b) {
     const shd_family *family = pass->model->family;
 
     shd_linear out = shd_pass_linear(pass, family->attention_out_slot);
-    shd_linear_backward_weight(pass->pool, &out, b->rows, b->attended, pass->flow, b->model, false);
-    shd_linear_backward_input(pass->pool, &out, b->rows, pass->flow, b->model, pass->normed, false);
+    shd_linear_backward_weight(&pass->math, &out, b->rows, b->attended, pass->flow, b->model, false);
+    shd_linear_backward_input(&pass->math, &out, b->rows, pass->flow, b->model, pass->normed, false);
     shd_attention attention = attention_of(pass, b);
-    float *dq = pass->wide, *dk = dq + (attention.k - attention.q), *dv = dq + (attention.v - attention.q);
-    shd_op_attention_backward(pass->pool, &attention, pass->normed, dq, dk, dv);
+    const projections d = projections_at(pass, pass->wide);
+    shd_op_attention_backward(&pass->math, &attention, pass->normed, d.q, d.k, d.v);
     rotate(pass, pass->wide, true);
 
     shd_norm_forward(pass, family->norm_1_slot, b->rows, b->x, pass->normed);
-    const float *gradients[SHD_MAX_PROJECTIONS] = {dq, dk, dv}; /* one fused projection has them side by side */
+    const void *gradients[SHD_MAX_PROJECTIONS] = {d.q, d.k, d.v}; /* one fused projection has them side by side */
     fan_backward(pass, b->rows, family->projection_count, family->projection_slots, gradients, b->width);
     shd_norm_backward(pass, family->norm_1_slot, b->x, pass->normed, true);
 }

@@ -1,4 +1,5 @@
 /* The first unit: token vectors, plus position vectors where the family has them. */
+#include "runtime/base/dtype.h"
 #include "runtime/model/units.h"
 #include "runtime/ops/ops.h"
 
@@ -7,9 +8,10 @@ enum slot { TOKEN, POSITION };
 void shd_embedding_forward(const shd_pass *pass) {
     const shd_model *model = pass->model;
     bool positions = model->family->embedding.count > POSITION;
-    const float *first =
-        positions ? shd_pass_parameter(pass, POSITION).value + pass->past * model->config.d_model : NULL;
-    shd_op_embedding(pass->pool, pass->rows, pass->length, model->config.d_model, pass->batch.inputs,
+    const void *first = positions ? shd_const_element(pass->math.dtype, shd_pass_parameter(pass, POSITION).value,
+                                                      pass->past * model->config.d_model)
+                                  : NULL;
+    shd_op_embedding(&pass->math, pass->rows, pass->length, model->config.d_model, pass->batch.inputs,
                      shd_pass_parameter(pass, TOKEN).value, first, pass->view->outputs[pass->view->unit]);
 }
 
@@ -17,7 +19,7 @@ void shd_embedding_forward(const shd_pass *pass) {
 void shd_embedding_backward(const shd_pass *pass) {
     const shd_model *model = pass->model;
     bool positions = model->family->embedding.count > POSITION;
-    shd_op_embedding_backward(pass->pool, pass->rows, pass->length, model->config.d_model, model->config.vocab_size,
+    shd_op_embedding_backward(&pass->math, pass->rows, pass->length, model->config.d_model, model->config.vocab_size,
                               pass->batch.inputs, pass->flow, model->config.tied_embeddings,
                               shd_pass_parameter(pass, TOKEN).gradient,
                               positions ? shd_pass_parameter(pass, POSITION).gradient : NULL);

@@ -5,6 +5,7 @@
  * in place, from it the gradients of the norm's output and of the output matrix, which the first chunk writes and
  * later ones add to. */
 #include "runtime/base/arith.h"
+#include "runtime/base/dtype.h"
 #include "runtime/model/units.h"
 #include "runtime/ops/ops.h"
 
@@ -21,40 +22,43 @@ static shd_linear output_of(const shd_pass *pass) {
 
 void shd_head_forward(const shd_pass *pass) {
     const shd_model *model = pass->model;
+    const sherd_dtype dtype = pass->math.dtype;
     int64_t columns = model->config.d_model, vocabulary = model->config.vocab_size;
-    const float *x = shd_pass_input(pass);
+    const void *x = shd_pass_input(pass);
     shd_linear output = output_of(pass);
 
     if (pass->logits_wanted) {
-        shd_norm_forward(pass, NORM, 1, x + (pass->rows - 1) * columns, pass->normed);
-        shd_linear_forward(pass->pool, &output, 1, pass->normed, pass->logits_wanted, vocabulary, NULL);
+        shd_norm_forward(pass, NORM, 1, shd_const_element(dtype, x, (pass->rows - 1) * columns), pass->normed);
+        shd_linear_forward(&pass->math, &output, 1, pass->normed, pass->logits_wanted, vocabulary, NULL);
         return;
     }
     shd_norm_forward(pass, NORM, pass->rows, x, pass->normed);
     if (pass->view->training) return;
     for (int64_t first = 0; first < pass->rows; first += model->chunk_rows) {
         int64_t rows = shd_min(model->chunk_rows, pass->rows - first);
-        shd_linear_forward(pass->pool, &output, rows, pass->normed + first * columns, pass->view->logits, vocabulary,
-                           NULL);
-        shd_op_cross_entropy(pass->pool, rows, vocabulary, pass->view->logits, pass->batch.targets + first, 0, false,
+        shd_linear_forward(&pass->math, &output, rows, shd_element(dtype, pass->normed, first * columns),
+                           pass->view->logits, vocabulary, NULL);
+        shd_op_cross_entropy(&pass->math, rows, vocabulary, pass->view->logits, pass->batch.targets + first, 0, false,
                              pass->batch.losses + first);
     }
 }
 
 void shd_head_backward(const shd_pass *pass) {
     const shd_model *model = pass->model;
+    const sherd_dtype dtype = pass->math.dtype;
     int64_t columns = model->config.d_model, vocabulary = model->config.vocab_size;
     float *logits = pass->view->logits;
     shd_linear output = output_of(pass);
 
     for (int64_t first = 0; first < pass->rows; first += model->chunk_rows) {
         int64_t rows = shd_min(model->chunk_rows, pass->rows - first);
-        const float *normed = pass->normed + first * columns;
-        shd_linear_forward(pass->pool, &output, rows, normed, logits, vocabulary, NULL);
-        shd_op_cross_entropy(pass->pool, rows, vocabulary, logits, pass->batch.targets + first, pass->view->loss_scale,
+        const void *normed = shd_element(dtype, pass->normed, first * columns);
+        shd_linear_forward(&pass->math, &output, rows, normed, logits, vocabulary, NULL);
+        shd_op_cross_entropy(&pass->math, rows, vocabulary, logits, pass->batch.targets + first, pass->view->loss_scale,
                              true, pass->batch.losses + first);
-        shd_linear_backward_weight(pass->pool, &output, rows, normed, logits, vocabulary, first > 0);
-        shd_linear_backward_input(pass->pool, &output, rows, logits, vocabulary, pass->wide + first * columns, false);
+        shd_linear_backward_weight(&pass->math, &output, rows, normed, logits, vocabulary, first > 0);
+        shd_linear_backward_input(&pass->math, &output, rows, logits, vocabulary,
+                                  shd_element(dtype, pass->wide, first * columns), false);
     }
     shd_norm_backward(pass, NORM, shd_pass_input(pass), pass->wide, false);
 }

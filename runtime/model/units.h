@@ -81,29 +81,29 @@ shd_layout shd_layout_make(const shd_model *model, int64_t rows, int64_t attenti
 typedef struct shd_pass {
     const shd_model *model;
     const sherd_view *view;
-    shd_pool *pool;
+    shd_math math;
     const shd_layout *layout;
     int64_t sequences, length, rows; /* rows = sequences × length */
     shd_batch batch;                 /* a decoder has inputs only */
     /* A decoder's run continues its one sequence: `past` tokens came before, in its block's `cache` are their keys and
      * values [context, 2 · keys], where the run's own are added. NULL: nothing came before. */
     int64_t past;
-    float *cache;
+    void *cache;
     float *logits_wanted; /* [vocabulary]: of the last row, which the head writes instead of losses; or NULL */
-    float *flow, *normed, *wide, *mean, *rstd;
-    void *attention;
+    void *flow, *normed, *wide, *attention;
+    float *mean, *rstd;
 } shd_pass;
 
 /* A parameter as a bracket sees it; `gradient` is NULL when it is frozen or the bracket is a forward. */
 typedef struct shd_parameter {
-    const float *value;
+    const void *value;
     float *gradient;
 } shd_parameter;
 shd_parameter shd_pass_tensor(const shd_pass *pass, int32_t tensor);
 /* By slot in the pass's unit. */
 shd_parameter shd_pass_parameter(const shd_pass *pass, int32_t slot);
 /* The output of the unit before the pass's. */
-const float *shd_pass_input(const shd_pass *pass);
+const void *shd_pass_input(const shd_pass *pass);
 /* Points the pass into its view's scratch, as its layout says, and runs the unit's forward. */
 void shd_pass_open(shd_pass *pass);
 void shd_pass_forward(const shd_pass *pass);
@@ -116,21 +116,21 @@ typedef struct shd_linear {
     bool conv1d; /* weight [in, out], else [out, in] */
 } shd_linear;
 shd_linear shd_pass_linear(const shd_pass *pass, int32_t slot);
-void shd_linear_forward(shd_pool *pool, const shd_linear *linear, int64_t rows, const float *x, float *y,
-                        int64_t y_stride, const float *residual);
+void shd_linear_forward(const shd_math *math, const shd_linear *linear, int64_t rows, const void *x, void *y,
+                        int64_t y_stride, const void *residual);
 /* Weight and bias gradients, those that are wanted; the weight's is added to what is there when `accumulate`. A
  * biased linear's dy is dense. */
-void shd_linear_backward_weight(shd_pool *pool, const shd_linear *linear, int64_t rows, const float *x, const float *dy,
-                                int64_t dy_stride, bool accumulate);
+void shd_linear_backward_weight(const shd_math *math, const shd_linear *linear, int64_t rows, const void *x,
+                                const void *dy, int64_t dy_stride, bool accumulate);
 /* dx = (accumulate ? dx : 0) + dy · weightᵀ. */
-void shd_linear_backward_input(shd_pool *pool, const shd_linear *linear, int64_t rows, const float *dy,
-                               int64_t dy_stride, float *dx, bool accumulate);
+void shd_linear_backward_input(const shd_math *math, const shd_linear *linear, int64_t rows, const void *dy,
+                               int64_t dy_stride, void *dx, bool accumulate);
 
 /* LayerNorm or RMSNorm of rows of x with the parameters at `slot` of the pass's unit; leaves mean (LayerNorm) and
  * rstd in scratch. */
-void shd_norm_forward(const shd_pass *pass, int32_t slot, int64_t rows, const float *x, float *y);
+void shd_norm_forward(const shd_pass *pass, int32_t slot, int64_t rows, const void *x, void *y);
 /* flow = (add ? flow : 0) + the gradient through the norm whose forward ran last; dy must not be flow. */
-void shd_norm_backward(const shd_pass *pass, int32_t slot, const float *x, const float *dy, bool add);
+void shd_norm_backward(const shd_pass *pass, int32_t slot, const void *x, const void *dy, bool add);
 
 /* unit_embedding.c, unit_block.c, unit_head.c */
 void shd_embedding_forward(const shd_pass *pass);

@@ -23,22 +23,24 @@ static int64_t score_stride(int64_t context) { return shd_round_up(context, 32) 
 /* One matrix of scores: a block of query rows against every key. */
 static int64_t score_count(int64_t context) { return shd_min(BLOCK_ROWS, context) * score_stride(context); }
 
-int64_t shd_op_attention_scratch_bytes(int64_t context, int64_t head_size, int32_t threads) {
-    (void)head_size;
+int64_t shd_op_attention_scratch_bytes(sherd_dtype dtype, int64_t context, int64_t head_size, int32_t threads) {
+    (void)dtype, (void)head_size;
     return shd_round_up(score_count(context) * (int64_t)sizeof(float), ALIGNMENT) * threads;
 }
 
-int64_t shd_op_attention_backward_scratch_bytes(int64_t context, int64_t head_size, int32_t threads) {
-    return 2 * shd_op_attention_scratch_bytes(context, head_size, threads);
+int64_t shd_op_attention_backward_scratch_bytes(sherd_dtype dtype, int64_t context, int64_t head_size,
+                                                int32_t threads) {
+    return 2 * shd_op_attention_scratch_bytes(dtype, context, head_size, threads);
 }
 
 typedef struct attention_call {
     const shd_attention *a;
     const shd_kernels *kernels;
+    sherd_dtype dtype;
     float scale;         /* 1/√head_size */
     int64_t block_count; /* of a sequence */
-    const float *dout;
-    float *dq, *dk, *dv;
+    const float *q, *k, *v, *dout;
+    float *out, *dq, *dk, *dv;
 } attention_call;
 
 /* A block of query rows of one head. */
@@ -74,8 +76,8 @@ static void mask(float *row, int64_t from, int64_t end, int64_t keys) {
 /* scores = scale·q·kᵀ of a block, the masked part included. */
 static void block_scores(const attention_call *call, const query_block *b, float *scores) {
     const shd_attention *a = call->a;
-    shd_product_run(false, true, b->rows, b->keys, a->head_size, call->scale, a->q + b->q_at, a->q_stride,
-                    a->k + b->kv_at, a->kv_stride, false, scores, score_stride(a->past + a->context));
+    shd_product_run(false, true, b->rows, b->keys, a->head_size, call->scale, call->q + b->q_at, a->q_stride,
+                    call->k + b->kv_at, a->kv_stride, false, scores, score_stride(a->past + a->context));
 }
 
 static void forward_task(void *argument, int64_t index, int32_t worker) {
@@ -86,8 +88,8 @@ static void forward_task(void *argument, int64_t index, int32_t worker) {
     const int64_t pair = index % (a->sequences * a->heads);
     const query_block b = block_of(call, pair / a->heads, pair % a->heads, block);
     const int64_t stride = score_stride(a->past + a->context);
-    float *scores =
-        (float *)((char *)a->scratch + worker * shd_op_attention_scratch_bytes(a->past + a->context, a->head_size, 1));
+    float *scores = (float *)((char *)a->scratch + worker * shd_op_attention_scratch_bytes(
+                                                                call->dtype, a->past + a->context, a->head_size, 1));
     float inverse_sum[BLOCK_ROWS];
 
     block_scores(call, &b, scores);
@@ -100,23 +102,28 @@ static void forward_task(void *argument, int64_t index, int32_t worker) {
         inverse_sum[i] = (float)(1.0 / sum);
         a->log_sum[b.log_sum_at + i] = (float)((double)largest + log(sum));
     }
-    float *out = a->out + b.out_at;
-    shd_product_run(false, false, b.rows, a->head_size, b.keys, 1.0f, scores, stride, a->v + b.kv_at, a->kv_stride,
+    float *out = call->out + b.out_at;
+    shd_product_run(false, false, b.rows, a->head_size, b.keys, 1.0f, scores, stride, call->v + b.kv_at, a->kv_stride,
                     false, out, a->out_stride);
     for (int64_t i = 0; i < b.rows; i++)
         call->kernels->scale(a->head_size, inverse_sum[i], out + i * a->out_stride, out + i * a->out_stride);
 }
 
-static attention_call prepare(const shd_attention *attention) {
+static attention_call prepare(const shd_math *math, const shd_attention *attention) {
     return (attention_call){.a = attention,
                             .kernels = shd_kernels_get(),
+                            .dtype = math->dtype,
+                            .q = attention->q,
+                            .k = attention->k,
+                            .v = attention->v,
+                            .out = attention->out,
                             .scale = (float)(1.0 / sqrt((double)attention->head_size)),
                             .block_count = shd_div_ceil(attention->context, BLOCK_ROWS)};
 }
 
-void shd_op_attention(shd_pool *pool, const shd_attention *attention) {
-    attention_call call = prepare(attention);
-    shd_pool_run(pool, forward_task, &call, attention->sequences * attention->heads * call.block_count);
+void shd_op_attention(const shd_math *math, const shd_attention *attention) {
+    attention_call call = prepare(math, attention);
+    shd_pool_run(math->pool, forward_task, &call, attention->sequences * attention->heads * call.block_count);
 }
 
 /* Adds one block to dk and dv, or writes them, and writes its rows of dq. */
@@ -125,12 +132,13 @@ static void block_backward(const attention_call *call, const query_block *b, boo
     const int64_t stride = score_stride(a->context), size = a->head_size;
     const float *dout = call->dout + b->out_at;
     block_scores(call, b, p);
-    shd_product_run(false, true, b->rows, b->keys, size, 1.0f, dout, a->out_stride, a->v + b->kv_at, a->kv_stride,
+    shd_product_run(false, true, b->rows, b->keys, size, 1.0f, dout, a->out_stride, call->v + b->kv_at, a->kv_stride,
                     false, ds, stride);
     for (int64_t i = 0; i < b->rows; i++) {
         float *p_row = p + i * stride, *ds_row = ds + i * stride;
         const int64_t from = first_seen(b, i), end = b->first + i + 1;
-        const float mean = call->kernels->dot(size, dout + i * a->out_stride, a->out + b->out_at + i * a->out_stride);
+        const float mean =
+            call->kernels->dot(size, dout + i * a->out_stride, call->out + b->out_at + i * a->out_stride);
         call->kernels->softmax_backward(end - from, a->log_sum[b->log_sum_at + i], mean, call->scale, p_row + from,
                                         ds_row + from);
         mask(p_row, from, end, b->keys);
@@ -138,9 +146,9 @@ static void block_backward(const attention_call *call, const query_block *b, boo
     }
     shd_product_run(true, false, b->keys, size, b->rows, 1.0f, p, stride, dout, a->out_stride, !first,
                     call->dv + b->kv_at, a->kv_stride);
-    shd_product_run(true, false, b->keys, size, b->rows, 1.0f, ds, stride, a->q + b->q_at, a->q_stride, !first,
+    shd_product_run(true, false, b->keys, size, b->rows, 1.0f, ds, stride, call->q + b->q_at, a->q_stride, !first,
                     call->dk + b->kv_at, a->kv_stride);
-    shd_product_run(false, false, b->rows, size, b->keys, 1.0f, ds, stride, a->k + b->kv_at, a->kv_stride, false,
+    shd_product_run(false, false, b->rows, size, b->keys, 1.0f, ds, stride, call->k + b->kv_at, a->kv_stride, false,
                     call->dq + b->q_at, a->q_stride);
 }
 
@@ -148,7 +156,7 @@ static void backward_task(void *argument, int64_t index, int32_t worker) {
     const attention_call *call = argument;
     const shd_attention *a = call->a;
     const int64_t sequence = index / a->kv_heads, kv_head = index % a->kv_heads, group = a->heads / a->kv_heads;
-    const int64_t bytes = shd_op_attention_scratch_bytes(a->context, a->head_size, 1);
+    const int64_t bytes = shd_op_attention_scratch_bytes(call->dtype, a->context, a->head_size, 1);
     char *scratch = (char *)a->scratch + 2 * worker * bytes;
     bool first = true;
     for (int64_t head = kv_head * group; head < (kv_head + 1) * group; head++)
@@ -159,12 +167,12 @@ static void backward_task(void *argument, int64_t index, int32_t worker) {
         }
 }
 
-void shd_op_attention_backward(shd_pool *pool, const shd_attention *forward, const float *dout, float *dq, float *dk,
-                               float *dv) {
-    attention_call call = prepare(forward);
+void shd_op_attention_backward(const shd_math *math, const shd_attention *forward, const void *dout, void *dq, void *dk,
+                               void *dv) {
+    attention_call call = prepare(math, forward);
     call.dout = dout;
     call.dq = dq;
     call.dk = dk;
     call.dv = dv;
-    shd_pool_run(pool, backward_task, &call, forward->sequences * forward->kv_heads);
+    shd_pool_run(math->pool, backward_task, &call, forward->sequences * forward->kv_heads);
 }

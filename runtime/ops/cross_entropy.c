@@ -53,7 +53,7 @@ static void cross_entropy_task(void *argument, int64_t index, int32_t worker) {
     for (int64_t i = first; i < first + count; i++) row(c, i);
 }
 
-void shd_op_cross_entropy(shd_pool *pool, int64_t rows, int64_t vocabulary, float *logits, const int32_t *targets,
+void shd_op_cross_entropy(const shd_math *math, int64_t rows, int64_t vocabulary, float *logits, const int32_t *targets,
                           float scale, bool gradient, double *loss) {
     cross_entropy c = {.kernels = shd_kernels_get(),
                        .rows = rows,
@@ -63,5 +63,5 @@ void shd_op_cross_entropy(shd_pool *pool, int64_t rows, int64_t vocabulary, floa
                        .scale = scale,
                        .gradient = gradient,
                        .loss = loss};
-    shd_pool_run(pool, cross_entropy_task, &c, shd_div_ceil(rows, shd_rows_per_task(vocabulary)));
+    shd_pool_run(math->pool, cross_entropy_task, &c, shd_div_ceil(rows, shd_rows_per_task(vocabulary)));
 }

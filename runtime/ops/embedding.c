@@ -2,6 +2,7 @@
  * task owns a slab of columns and walks all rows. */
 #include "runtime/ops/ops.h"
 
+#include "runtime/base/dtype.h"
 #include "runtime/ops/cut.h"
 #include "runtime/ops/kernels/kernels.h"
 
@@ -12,10 +13,12 @@ enum { SCATTER_COLUMNS = 64 };
 
 typedef struct embedding {
     const shd_kernels *kernels;
+    sherd_dtype dtype;
     int64_t rows, context, columns, vocabulary;
     const int32_t *ids;
-    const float *token, *position, *dy;
-    float *y, *dtoken, *dposition;
+    const void *token, *position, *dy;
+    void *y;
+    float *dtoken, *dposition;
 } embedding;
 
 static void forward_task(void *argument, int64_t index, int32_t worker) {
@@ -23,12 +26,13 @@ static void forward_task(void *argument, int64_t index, int32_t worker) {
     const embedding *e = argument;
     int64_t count, first = shd_piece(e->rows, shd_rows_per_task(e->columns), index, &count);
     for (int64_t i = first; i < first + count; i++) {
-        const float *token = e->token + e->ids[i] * e->columns;
-        float *y = e->y + i * e->columns;
+        const void *token = shd_const_element(e->dtype, e->token, e->ids[i] * e->columns);
+        void *y = shd_element(e->dtype, e->y, i * e->columns);
         if (e->position)
-            e->kernels->add(e->columns, token, e->position + i % e->context * e->columns, y);
+            e->kernels->add(e->columns, token, shd_const_element(e->dtype, e->position, i % e->context * e->columns),
+                            y);
         else
-            memcpy(y, token, sizeof(float) * (size_t)e->columns);
+            memcpy(y, token, (size_t)(e->columns * shd_dtype_bytes(e->dtype)));
     }
 }
 
@@ -45,7 +49,7 @@ static void scatter_task(void *argument, int64_t index, int32_t worker) {
     int64_t width, at = shd_piece(e->columns, SCATTER_COLUMNS, index, &width);
     for (int64_t i = 0; i < e->rows; i++) {
         float *sum = e->dtoken + e->ids[i] * e->columns + at;
-        e->kernels->add(width, sum, e->dy + i * e->columns + at, sum);
+        e->kernels->add(width, sum, shd_const_element(e->dtype, e->dy, i * e->columns + at), sum);
     }
 }
 
@@ -56,13 +60,15 @@ static void position_task(void *argument, int64_t index, int32_t worker) {
     for (int64_t t = first; t < first + count; t++) {
         float *sum = e->dposition + t * e->columns;
         memset(sum, 0, sizeof(float) * (size_t)e->columns);
-        for (int64_t i = t; i < e->rows; i += e->context) e->kernels->add(e->columns, sum, e->dy + i * e->columns, sum);
+        for (int64_t i = t; i < e->rows; i += e->context)
+            e->kernels->add(e->columns, sum, shd_const_element(e->dtype, e->dy, i * e->columns), sum);
     }
 }
 
-void shd_op_embedding(shd_pool *pool, int64_t rows, int64_t context, int64_t columns, const int32_t *ids,
-                      const float *token, const float *position, float *y) {
+void shd_op_embedding(const shd_math *math, int64_t rows, int64_t context, int64_t columns, const int32_t *ids,
+                      const void *token, const void *position, void *y) {
     embedding e = {.kernels = shd_kernels_get(),
+                   .dtype = math->dtype,
                    .rows = rows,
                    .context = context,
                    .columns = columns,
@@ -70,12 +76,13 @@ void shd_op_embedding(shd_pool *pool, int64_t rows, int64_t context, int64_t col
                    .token = token,
                    .position = position,
                    .y = y};
-    shd_pool_run(pool, forward_task, &e, shd_div_ceil(rows, shd_rows_per_task(columns)));
+    shd_pool_run(math->pool, forward_task, &e, shd_div_ceil(rows, shd_rows_per_task(columns)));
 }
 
-void shd_op_embedding_backward(shd_pool *pool, int64_t rows, int64_t context, int64_t columns, int64_t vocabulary,
-                               const int32_t *ids, const float *dy, bool accumulate, float *dtoken, float *dposition) {
+void shd_op_embedding_backward(const shd_math *math, int64_t rows, int64_t context, int64_t columns, int64_t vocabulary,
+                               const int32_t *ids, const void *dy, bool accumulate, float *dtoken, float *dposition) {
     embedding e = {.kernels = shd_kernels_get(),
+                   .dtype = math->dtype,
                    .rows = rows,
                    .context = context,
                    .columns = columns,
@@ -85,8 +92,8 @@ void shd_op_embedding_backward(shd_pool *pool, int64_t rows, int64_t context, in
                    .dtoken = dtoken,
                    .dposition = dposition};
     if (dtoken) {
-        if (!accumulate) shd_pool_run(pool, zero_task, &e, shd_div_ceil(vocabulary * columns, SHD_SPAN));
-        shd_pool_run(pool, scatter_task, &e, shd_div_ceil(columns, SCATTER_COLUMNS));
+        if (!accumulate) shd_pool_run(math->pool, zero_task, &e, shd_div_ceil(vocabulary * columns, SHD_SPAN));
+        shd_pool_run(math->pool, scatter_task, &e, shd_div_ceil(columns, SCATTER_COLUMNS));
     }
-    if (dposition) shd_pool_run(pool, position_task, &e, shd_div_ceil(context, shd_rows_per_task(columns)));
+    if (dposition) shd_pool_run(math->pool, position_task, &e, shd_div_ceil(context, shd_rows_per_task(columns)));
 }

@@ -72,9 +72,10 @@ static bool seed_tile(const tiled_product *t, int64_t row, int64_t column, int64
     const shd_matmul *p = t->product;
     if (!p->bias && !p->residual) return p->accumulate;
     for (int64_t i = row; i < row + rows; i++) {
-        float *c = p->c + i * p->ldc + column;
-        const float *operands[] = {p->accumulate ? c : NULL, p->residual ? p->residual + i * p->ldc + column : NULL,
-                                   p->bias ? p->bias + column : NULL};
+        float *c = (float *)p->c + i * p->ldc + column;
+        const float *bias = p->bias, *residual = p->residual;
+        const float *operands[] = {p->accumulate ? c : NULL, residual ? residual + i * p->ldc + column : NULL,
+                                   bias ? bias + column : NULL};
         seed_row(t->kernels, columns, operands, c);
     }
     return true;
@@ -88,23 +89,28 @@ static void tile_task(void *argument, int64_t index, int32_t worker) {
     const int64_t row = shd_piece(p->m, t->tile_rows, index / t->tiles_across, &rows);
     const int64_t column = shd_piece(p->n, t->tile_columns, index % t->tiles_across, &columns);
     const bool seeded = seed_tile(t, row, column, rows, columns);
-    float *c = p->c + row * p->ldc + column;
+    float *c = (float *)p->c + row * p->ldc + column;
     if (p->k == 0) {
         for (int64_t i = 0; i < rows && !seeded; i++) memset(c + i * p->ldc, 0, sizeof(float) * (size_t)columns);
         return;
     }
-    const float *a = p->a + (p->a_transposed ? row : row * p->lda);
-    const float *b = p->b + (p->b_transposed ? column * p->ldb : column);
+    const float *a = (const float *)p->a + (p->a_transposed ? row : row * p->lda);
+    const float *b = (const float *)p->b + (p->b_transposed ? column * p->ldb : column);
     shd_product_run(p->a_transposed, p->b_transposed, rows, columns, p->k, 1.0f, a, p->lda, b, p->ldb, seeded, c,
                     p->ldc);
 }
 
-void shd_op_matmul(shd_pool *pool, const shd_matmul *product) {
+int64_t shd_op_matmul_scratch_bytes(sherd_dtype dtype, int32_t threads) {
+    (void)dtype, (void)threads;
+    return 0;
+}
+
+void shd_op_matmul(const shd_math *math, const shd_matmul *product) {
     if (product->m == 0 || product->n == 0) return;
     const double start = shd_clock_ms();
     tiled_product t = {.product = product, .kernels = shd_kernels_get()};
     choose_tiles(&t);
-    shd_pool_run(pool, tile_task, &t, shd_div_ceil(product->m, t.tile_rows) * t.tiles_across);
+    shd_pool_run(math->pool, tile_task, &t, shd_div_ceil(product->m, t.tile_rows) * t.tiles_across);
     atomic_fetch_add_explicit(&done_flop, 2 * product->m * product->n * product->k, memory_order_relaxed);
     atomic_fetch_add_explicit(&spent_ns, (int64_t)((shd_clock_ms() - start) * 1e6), memory_order_relaxed);
 }

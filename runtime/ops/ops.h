@@ -1,4 +1,8 @@
-/* The mathematics of models, fp32 on the CPU. Row-major matrices; "rows" are tokens (sequences × context).
+/* The mathematics of models on the CPU. Row-major matrices; "rows" are tokens (sequences × context).
+ *
+ * Parameters and activations are stored in the type that shd_math names, and are `void *` here. What is `float *` or
+ * `double *` is stored so whatever that type is: statistics, tables, losses, gradients of parameters. Arithmetic and
+ * sums are fp32 or better; a result is rounded once, when it is stored.
  *
  * Results depend on shapes and values alone: work is cut into tiles at borders fixed by the shape, each computed by one
  * thread in one order, whatever the number of threads. reference.h has the same operations in plain C. No function
@@ -9,8 +13,16 @@
 
 #include "runtime/device/pool.h"
 
+#include <sherd/dtype.h>
 #include <stdbool.h>
 #include <stdint.h>
+
+/* What every operation is given. Owns: borrows all of it. */
+typedef struct shd_math {
+    shd_pool *pool;
+    sherd_dtype dtype; /* of parameters and activations */
+    void *scratch;     /* for products: shd_op_matmul_scratch_bytes, 64-byte aligned; NULL where that is 0 */
+} shd_math;
 
 /* To be called once in each process before the first product: one OpenBLAS thread per caller. Logs the kernel set it
  * picked. */
@@ -19,16 +31,19 @@ void shd_ops_init(void);
 /* c[m,n] = (accumulate ? c : 0) + op(a)·op(b) + bias + residual. */
 typedef struct shd_matmul {
     int64_t m, n, k;
-    const float *a;        /* [m,k], or [k,m] when a_transposed; leading dimension lda */
-    const float *b;        /* [k,n], or [n,k] when b_transposed; ldb */
-    float *c;              /* [m,n]; ldc */
+    const void *a;         /* [m,k], or [k,m] when a_transposed; leading dimension lda */
+    const void *b;         /* [k,n], or [n,k] when b_transposed; ldb */
+    void *c;               /* [m,n]; ldc */
     int64_t lda, ldb, ldc; /* ≥ the row length */
     bool a_transposed, b_transposed;
     bool accumulate;
-    const float *bias;     /* [n] or NULL */
-    const float *residual; /* [m,n] with leading dimension ldc, or NULL; may be c */
+    bool wide_c;          /* c is fp32, whatever the type of a and b; then without bias and residual */
+    const void *bias;     /* [n] or NULL */
+    const void *residual; /* [m,n] with leading dimension ldc, or NULL; may be c */
 } shd_matmul;
-void shd_op_matmul(shd_pool *pool, const shd_matmul *product);
+/* 0 with fp32. */
+int64_t shd_op_matmul_scratch_bytes(sherd_dtype dtype, int32_t threads);
+void shd_op_matmul(const shd_math *math, const shd_matmul *product);
 /* Time spent in products and their floating-point operations (2·m·n·k each), since the last reset, all pools of this
  * process. */
 typedef struct shd_matmul_stats {
@@ -39,49 +54,49 @@ void shd_matmul_stats_get(shd_matmul_stats *out);
 void shd_matmul_stats_reset(void);
 
 /* sum[j] = Σ_i x[i,j] over rows in order. The gradient of a bias. */
-void shd_op_column_sum(shd_pool *pool, int64_t rows, int64_t columns, const float *x, float *sum);
+void shd_op_column_sum(const shd_math *math, int64_t rows, int64_t columns, const void *x, float *sum);
 
 /* LayerNorm over the last dimension, eps 1e-5 as given: y = (x - mean)·rstd·weight + bias. mean, rstd: [rows]. */
-void shd_op_layernorm(shd_pool *pool, int64_t rows, int64_t columns, float eps, const float *x, const float *weight,
-                      const float *bias, float *y, float *mean, float *rstd);
+void shd_op_layernorm(const shd_math *math, int64_t rows, int64_t columns, float eps, const void *x, const void *weight,
+                      const void *bias, void *y, float *mean, float *rstd);
 /* dx = (residual ? residual : 0) + the gradient through the norm; residual may be dx. dweight, dbias: written, either
  * may be NULL. */
-void shd_op_layernorm_backward(shd_pool *pool, int64_t rows, int64_t columns, const float *x, const float *weight,
-                               const float *mean, const float *rstd, const float *dy, const float *residual, float *dx,
+void shd_op_layernorm_backward(const shd_math *math, int64_t rows, int64_t columns, const void *x, const void *weight,
+                               const float *mean, const float *rstd, const void *dy, const void *residual, void *dx,
                                float *dweight, float *dbias);
 
 /* RMSNorm: y = x · (mean(x²) + eps)^-½ · weight. rstd: [rows]. */
-void shd_op_rmsnorm(shd_pool *pool, int64_t rows, int64_t columns, float eps, const float *x, const float *weight,
-                    float *y, float *rstd);
-void shd_op_rmsnorm_backward(shd_pool *pool, int64_t rows, int64_t columns, const float *x, const float *weight,
-                             const float *rstd, const float *dy, const float *residual, float *dx, float *dweight);
+void shd_op_rmsnorm(const shd_math *math, int64_t rows, int64_t columns, float eps, const void *x, const void *weight,
+                    void *y, float *rstd);
+void shd_op_rmsnorm_backward(const shd_math *math, int64_t rows, int64_t columns, const void *x, const void *weight,
+                             const float *rstd, const void *dy, const void *residual, void *dx, float *dweight);
 
 /* GELU, tanh form: y = ½x(1 + tanh(√(2/π)(x + 0.044715x³))). y may be x. */
-void shd_op_gelu(shd_pool *pool, int64_t count, const float *x, float *y);
+void shd_op_gelu(const shd_math *math, int64_t count, const void *x, void *y);
 /* dx = dy · gelu'(x); dx may be dy. */
-void shd_op_gelu_backward(shd_pool *pool, int64_t count, const float *x, const float *dy, float *dx);
+void shd_op_gelu_backward(const shd_math *math, int64_t count, const void *x, const void *dy, void *dx);
 
 /* SwiGLU: y = gate·sigmoid(gate)·up. y may be gate or up. */
-void shd_op_swiglu(shd_pool *pool, int64_t count, const float *gate, const float *up, float *y);
+void shd_op_swiglu(const shd_math *math, int64_t count, const void *gate, const void *up, void *y);
 /* dgate may be gate's or dy's memory, dup up's or dy's, but not both the same. */
-void shd_op_swiglu_backward(shd_pool *pool, int64_t count, const float *gate, const float *up, const float *dy,
-                            float *dgate, float *dup);
+void shd_op_swiglu_backward(const shd_math *math, int64_t count, const void *gate, const void *up, const void *dy,
+                            void *dgate, void *dup);
 
 /* Rotary positions, in place, on x: `rows` rows of `heads` heads of `head_size`, row stride `stride`; row i has
  * position i mod `context`. Pairs are (j, j + head_size/2), angle position · theta^(-2j/head_size), in double.
  * `inverse` turns back (the gradient). `table`: shd_op_rope_table filled it; [context, head_size] floats: cos then sin
  * per position. */
 void shd_op_rope_table(int64_t context, int64_t head_size, double theta, float *table);
-void shd_op_rope(shd_pool *pool, int64_t rows, int64_t context, int64_t heads, int64_t head_size, int64_t stride,
-                 const float *table, bool inverse, float *x);
+void shd_op_rope(const shd_math *math, int64_t rows, int64_t context, int64_t heads, int64_t head_size, int64_t stride,
+                 const float *table, bool inverse, void *x);
 
 /* y[i] = token[ids[i]] + (position ? position[i mod context] : 0). ids < vocabulary are the caller's promise. */
-void shd_op_embedding(shd_pool *pool, int64_t rows, int64_t context, int64_t columns, const int32_t *ids,
-                      const float *token, const float *position, float *y);
+void shd_op_embedding(const shd_math *math, int64_t rows, int64_t context, int64_t columns, const int32_t *ids,
+                      const void *token, const void *position, void *y);
 /* dtoken: zeroed first unless `accumulate`, then dtoken[ids[i]] += dy[i] for rows in order; dposition[t]: written, sum
  * over sequences in order. Either may be NULL. */
-void shd_op_embedding_backward(shd_pool *pool, int64_t rows, int64_t context, int64_t columns, int64_t vocabulary,
-                               const int32_t *ids, const float *dy, bool accumulate, float *dtoken, float *dposition);
+void shd_op_embedding_backward(const shd_math *math, int64_t rows, int64_t context, int64_t columns, int64_t vocabulary,
+                               const int32_t *ids, const void *dy, bool accumulate, float *dtoken, float *dposition);
 
 /* Causal attention of `sequences` sequences of `context` tokens. Query head h uses key-value head h / (heads /
  * kv_heads). q[i] = q + i·q_stride + h·head_size, likewise k, v (kv_stride) and out (out_stride). log_sum: [sequences,
@@ -92,9 +107,9 @@ void shd_op_embedding_backward(shd_pool *pool, int64_t rows, int64_t context, in
  * Forward only. */
 typedef struct shd_attention {
     int64_t sequences, context, heads, kv_heads, head_size;
-    const float *q, *k, *v;
+    const void *q, *k, *v;
     int64_t q_stride, kv_stride;
-    float *out;
+    void *out;
     int64_t out_stride;
     float *log_sum;
     void *scratch; /* shd_op_attention_scratch_bytes */
@@ -102,17 +117,17 @@ typedef struct shd_attention {
     /* [sequences, context]: the first key of its sequence that a query sees, not after its own; NULL: all see the first. */
     const int32_t *starts;
 } shd_attention;
-int64_t shd_op_attention_scratch_bytes(int64_t context, int64_t head_size, int32_t threads);
-void shd_op_attention(shd_pool *pool, const shd_attention *attention);
+int64_t shd_op_attention_scratch_bytes(sherd_dtype dtype, int64_t context, int64_t head_size, int32_t threads);
+void shd_op_attention(const shd_math *math, const shd_attention *attention);
 /* dq, dk, dv have the strides of q, k, v and are written. `forward->out` is what forward wrote; dout has out_stride. */
-int64_t shd_op_attention_backward_scratch_bytes(int64_t context, int64_t head_size, int32_t threads);
-void shd_op_attention_backward(shd_pool *pool, const shd_attention *forward, const float *dout, float *dq, float *dk,
-                               float *dv);
+int64_t shd_op_attention_backward_scratch_bytes(sherd_dtype dtype, int64_t context, int64_t head_size, int32_t threads);
+void shd_op_attention_backward(const shd_math *math, const shd_attention *forward, const void *dout, void *dq, void *dk,
+                               void *dv);
 
 /* Cross-entropy of `rows` rows of logits [rows, vocabulary]: loss[i] = log Σ exp(logits[i]) - logits[i, targets[i]];
  * rows whose target is negative count for nothing: loss 0. With `gradient` the logits become their own gradient,
  * (softmax - onehot) · scale, zero in rows that do not count. */
-void shd_op_cross_entropy(shd_pool *pool, int64_t rows, int64_t vocabulary, float *logits, const int32_t *targets,
+void shd_op_cross_entropy(const shd_math *math, int64_t rows, int64_t vocabulary, float *logits, const int32_t *targets,
                           float scale, bool gradient, double *loss);
 
 #endif

@@ -1,6 +1,7 @@
 /* Rotary positions. RoFormer, Su et al. 2021, in the half-split form of Hugging Face's Llama. */
 #include "runtime/ops/ops.h"
 
+#include "runtime/base/dtype.h"
 #include "runtime/ops/cut.h"
 #include "runtime/ops/kernels/kernels.h"
 
@@ -8,10 +9,11 @@
 
 typedef struct rotation {
     const shd_kernels *kernels;
+    sherd_dtype dtype;
     int64_t rows, context, heads, head_size, stride;
     const float *table;
     float sign;
-    float *x;
+    void *x;
 } rotation;
 
 void shd_op_rope_table(int64_t context, int64_t head_size, double theta, float *table) {
@@ -34,13 +36,15 @@ static void rope_task(void *argument, int64_t index, int32_t worker) {
     for (int64_t i = first; i < first + count; i++) {
         const float *cosines = r->table + i % r->context * r->head_size;
         for (int64_t h = 0; h < r->heads; h++)
-            r->kernels->rope(half, cosines, cosines + half, r->sign, r->x + i * r->stride + h * r->head_size);
+            r->kernels->rope(half, cosines, cosines + half, r->sign,
+                             shd_element(r->dtype, r->x, i * r->stride + h * r->head_size));
     }
 }
 
-void shd_op_rope(shd_pool *pool, int64_t rows, int64_t context, int64_t heads, int64_t head_size, int64_t stride,
-                 const float *table, bool inverse, float *x) {
+void shd_op_rope(const shd_math *math, int64_t rows, int64_t context, int64_t heads, int64_t head_size, int64_t stride,
+                 const float *table, bool inverse, void *x) {
     rotation r = {.kernels = shd_kernels_get(),
+                  .dtype = math->dtype,
                   .rows = rows,
                   .context = context,
                   .heads = heads,
@@ -49,5 +53,5 @@ void shd_op_rope(shd_pool *pool, int64_t rows, int64_t context, int64_t heads, i
                   .table = table,
                   .sign = inverse ? -1.0f : 1.0f,
                   .x = x};
-    shd_pool_run(pool, rope_task, &r, shd_div_ceil(rows, shd_rows_per_task(heads * head_size)));
+    shd_pool_run(math->pool, rope_task, &r, shd_div_ceil(rows, shd_rows_per_task(heads * head_size)));
 }

@@ -10,7 +10,7 @@
 
 enum { REPEATS_MAX = 15, THREADS = 2, D = 768, HEADS = 12, VOCABULARY = 50257 };
 
-static shd_pool *pools[THREADS];
+static shd_math maths[THREADS];
 
 static float *numbers(int64_t count) {
     float *x = aligned_alloc(64, ((size_t)count * sizeof(float) + 63) / 64 * 64);
@@ -21,24 +21,24 @@ static float *numbers(int64_t count) {
 
 static int by_value(const void *a, const void *b) { return (*(const double *)a > *(const double *)b) * 2 - 1; }
 
-/* Median milliseconds of run(context, pool), over about a quarter of a second. */
-static double time_of(void (*run)(void *context, shd_pool *pool), void *context, shd_pool *pool) {
+/* Median milliseconds of run(context, math), over about a quarter of a second. */
+static double time_of(void (*run)(void *context, const shd_math *math), void *context, const shd_math *math) {
     double ms[REPEATS_MAX], spent = 0;
     int count = 0;
-    run(context, pool);
+    run(context, math);
     while (count < REPEATS_MAX && (count < 3 || spent < 250)) {
         double start = shd_clock_ms();
-        run(context, pool);
+        run(context, math);
         spent += ms[count++] = shd_clock_ms() - start;
     }
     qsort(ms, (size_t)count, sizeof *ms, by_value);
     return ms[count / 2];
 }
 
-static void run_product(void *context, shd_pool *pool) { shd_op_matmul(pool, context); }
-static void run_sgemm(void *context, shd_pool *pool) {
+static void run_product(void *context, const shd_math *math) { shd_op_matmul(math, context); }
+static void run_sgemm(void *context, const shd_math *math) {
     const shd_matmul *p = context;
-    (void)pool;
+    (void)math;
     cblas_sgemm(CblasRowMajor, p->a_transposed ? CblasTrans : CblasNoTrans, p->b_transposed ? CblasTrans : CblasNoTrans,
                 (blasint)p->m, (blasint)p->n, (blasint)p->k, 1, p->a, (blasint)p->lda, p->b, (blasint)p->ldb, 0, p->c,
                 (blasint)p->ldc);
@@ -57,7 +57,7 @@ static void bench_product(const char *name, int64_t m, int64_t n, int64_t k, boo
         openblas_set_num_threads(threads);
         const double plain = flop / time_of(run_sgemm, &p, NULL);
         openblas_set_num_threads(1);
-        printf(" %8.1f %8.1f", flop / time_of(run_product, &p, pools[threads - 1]), plain);
+        printf(" %8.1f %8.1f", flop / time_of(run_product, &p, &maths[threads - 1]), plain);
     }
     printf("\n");
     free(a), free(b), free(c);
@@ -86,36 +86,36 @@ typedef struct buffers {
     double *loss;
 } buffers;
 
-static void run_gelu(void *context, shd_pool *pool) {
+static void run_gelu(void *context, const shd_math *math) {
     buffers *b = context;
-    shd_op_gelu(pool, b->rows * 4 * D, b->x, b->y);
+    shd_op_gelu(math, b->rows * 4 * D, b->x, b->y);
 }
-static void run_gelu_backward(void *context, shd_pool *pool) {
+static void run_gelu_backward(void *context, const shd_math *math) {
     buffers *b = context;
-    shd_op_gelu_backward(pool, b->rows * 4 * D, b->x, b->z, b->y);
+    shd_op_gelu_backward(math, b->rows * 4 * D, b->x, b->z, b->y);
 }
-static void run_layernorm(void *context, shd_pool *pool) {
+static void run_layernorm(void *context, const shd_math *math) {
     buffers *b = context;
-    shd_op_layernorm(pool, b->rows, D, 1e-5f, b->x, b->weight, b->weight, b->y, b->mean, b->rstd);
+    shd_op_layernorm(math, b->rows, D, 1e-5f, b->x, b->weight, b->weight, b->y, b->mean, b->rstd);
 }
-static void run_layernorm_backward(void *context, shd_pool *pool) {
+static void run_layernorm_backward(void *context, const shd_math *math) {
     buffers *b = context;
-    shd_op_layernorm_backward(pool, b->rows, D, b->x, b->weight, b->mean, b->rstd, b->z, NULL, b->y, b->dweight,
+    shd_op_layernorm_backward(math, b->rows, D, b->x, b->weight, b->mean, b->rstd, b->z, NULL, b->y, b->dweight,
                               b->dbias);
 }
-static void run_column_sum(void *context, shd_pool *pool) {
+static void run_column_sum(void *context, const shd_math *math) {
     buffers *b = context;
-    shd_op_column_sum(pool, b->rows, 4 * D, b->x, b->y);
+    shd_op_column_sum(math, b->rows, 4 * D, b->x, b->y);
 }
-static void run_cross_entropy(void *context, shd_pool *pool) {
+static void run_cross_entropy(void *context, const shd_math *math) {
     buffers *b = context;
-    shd_op_cross_entropy(pool, b->rows, 4 * D, b->x, b->targets, 1, false, b->loss);
+    shd_op_cross_entropy(math, b->rows, 4 * D, b->x, b->targets, 1, false, b->loss);
 }
 
 static void bench_elementwise(int64_t rows) {
     static const struct {
         const char *name;
-        void (*run)(void *context, shd_pool *pool);
+        void (*run)(void *context, const shd_math *math);
         int streams, width; /* arrays read or written, in units of rows × D */
     } cases[] = {{"gelu", run_gelu, 2, 4},
                  {"gelu backward", run_gelu_backward, 3, 4},
@@ -130,7 +130,7 @@ static void bench_elementwise(int64_t rows) {
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         printf("%-20s %5d rows ", cases[i].name, (int)rows);
         const double mb = (double)(rows * D * cases[i].streams * cases[i].width) * 4e-6;
-        for (int t = 0; t < THREADS; t++) printf(" %8.1f", mb / time_of(cases[i].run, &b, pools[t]));
+        for (int t = 0; t < THREADS; t++) printf(" %8.1f", mb / time_of(cases[i].run, &b, &maths[t]));
         printf("\n");
     }
     free(b.x), free(b.y), free(b.z), free(b.weight), free(b.mean), free(b.rstd), free(b.dweight), free(b.dbias);
@@ -142,10 +142,12 @@ typedef struct attention_bench {
     float *dout, *dq, *dk, *dv;
 } attention_bench;
 
-static void run_attention(void *context, shd_pool *pool) { shd_op_attention(pool, &((attention_bench *)context)->a); }
-static void run_attention_backward(void *context, shd_pool *pool) {
+static void run_attention(void *context, const shd_math *math) {
+    shd_op_attention(math, &((attention_bench *)context)->a);
+}
+static void run_attention_backward(void *context, const shd_math *math) {
     attention_bench *b = context;
-    shd_op_attention_backward(pool, &b->a, b->dout, b->dq, b->dk, b->dv);
+    shd_op_attention_backward(math, &b->a, b->dout, b->dq, b->dk, b->dv);
 }
 
 /* GFLOP/s of the products that causal attention needs: 2 forward, 5 backward, half of each square. */
@@ -153,7 +155,7 @@ static void bench_attention(int64_t sequences, int64_t context) {
     const int64_t size = D / HEADS, rows = sequences * context;
     float *qkv = numbers(rows * 3 * D), *out = numbers(rows * D), *sum = numbers(rows * HEADS);
     float *dqkv = numbers(rows * 3 * D), *dout = numbers(rows * D);
-    void *scratch = numbers(shd_op_attention_backward_scratch_bytes(context, size, THREADS) / 4);
+    void *scratch = numbers(shd_op_attention_backward_scratch_bytes(SHERD_FP32, context, size, THREADS) / 4);
     attention_bench b = {
         {sequences, context, HEADS, HEADS, size, qkv, qkv + D, qkv + 2 * D, 3 * D, 3 * D, out, D, sum, scratch},
         dout,
@@ -162,16 +164,16 @@ static void bench_attention(int64_t sequences, int64_t context) {
         dqkv + 2 * D};
     const double flop = (double)(rows * context * D) * 1e-6 * 2;
     printf("%-20s %2d x%5d    ", "attention", (int)sequences, (int)context);
-    for (int t = 0; t < THREADS; t++) printf(" %8.1f", flop / time_of(run_attention, &b, pools[t]));
+    for (int t = 0; t < THREADS; t++) printf(" %8.1f", flop / time_of(run_attention, &b, &maths[t]));
     printf("\n%-20s %2d x%5d    ", "attention backward", (int)sequences, (int)context);
-    for (int t = 0; t < THREADS; t++) printf(" %8.1f", 2.5 * flop / time_of(run_attention_backward, &b, pools[t]));
+    for (int t = 0; t < THREADS; t++) printf(" %8.1f", 2.5 * flop / time_of(run_attention_backward, &b, &maths[t]));
     printf("\n");
     free(qkv), free(out), free(sum), free(dqkv), free(dout), free(scratch);
 }
 
 int main(int argc, char **argv) {
     for (int t = 0; t < THREADS; t++)
-        if (shd_pool_create(t + 1, &pools[t]) != SHERD_OK) return 1;
+        if (shd_pool_create(t + 1, &maths[t].pool) != SHERD_OK) return 1;
     shd_ops_init();
     setvbuf(stdout, NULL, _IOLBF, 0);
     printf("GFLOP/s of products, OpenBLAS %s            tiled 1T  plain 1T tiled 2T  plain 2T\n",
@@ -183,6 +185,6 @@ int main(int argc, char **argv) {
     bench_attention(4, 256);
     printf("\nGB/s read and written                1T       2T\n");
     bench_elementwise(1024);
-    for (int t = 0; t < THREADS; t++) shd_pool_destroy(pools[t]);
+    for (int t = 0; t < THREADS; t++) shd_pool_destroy(maths[t].pool);
     return 0;
 }

@@ -1,13 +1,11 @@
 #include "check.h"
 
-#include "runtime/ops/ops.h"
-
 #include <criterion/criterion.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-shd_pool *check_pools[CHECK_POOLS];
+shd_math check_maths[CHECK_POOLS];
 
 enum { MEMORY_MAX = 4096 };
 static void *memory[MEMORY_MAX];
@@ -15,11 +13,11 @@ static int memory_count;
 
 void check_begin(void) {
     shd_ops_init();
-    for (int32_t i = 0; i < CHECK_POOLS; i++) cr_assert_eq(shd_pool_create(i + 1, &check_pools[i]), SHERD_OK);
+    for (int32_t i = 0; i < CHECK_POOLS; i++) cr_assert_eq(shd_pool_create(i + 1, &check_maths[i].pool), SHERD_OK);
 }
 
 void check_end(void) {
-    for (int i = 0; i < CHECK_POOLS; i++) shd_pool_destroy(check_pools[i]);
+    for (int i = 0; i < CHECK_POOLS; i++) shd_pool_destroy(check_maths[i].pool);
     while (memory_count) free(memory[--memory_count]);
 }
 

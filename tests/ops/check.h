@@ -8,15 +8,15 @@
 #ifndef SHD_TESTS_OPS_CHECK_H
 #define SHD_TESTS_OPS_CHECK_H
 
-#include "runtime/device/pool.h"
+#include "runtime/ops/ops.h"
 
 #include <stdbool.h>
 #include <stdint.h>
 
 enum { CHECK_POOLS = 3 };
 
-/* Pools of 1, 2, 3 threads; ready between check_begin and check_end. */
-extern shd_pool *check_pools[CHECK_POOLS];
+/* Pools of 1, 2, 3 threads, for fp32; ready between check_begin and check_end. */
+extern shd_math check_maths[CHECK_POOLS];
 void check_begin(void);
 /* Frees everything that came from the functions below. */
 void check_end(void);

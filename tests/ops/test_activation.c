@@ -14,20 +14,20 @@ enum { COUNTS = sizeof counts / sizeof *counts, COUNT_FOR_ERRORS = 257 };
 typedef struct operation {
     const char *name;
     int inputs, outputs;
-    void (*fast)(shd_pool *pool, int64_t count, float *const in[3], float *const out[2]);
+    void (*fast)(const shd_math *math, int64_t count, float *const in[3], float *const out[2]);
     void (*plain)(int64_t count, float *const in[3], float *const out[2]);
     void (*exact)(int64_t count, double *const in[3], double *const out[2]);
     bool may_overwrite[2][3]; /* [output][input]: the header's promises */
 } operation;
 
-static void gelu_fast(shd_pool *p, int64_t n, float *const in[3], float *const out[2]) {
+static void gelu_fast(const shd_math *p, int64_t n, float *const in[3], float *const out[2]) {
     shd_op_gelu(p, n, in[0], out[0]);
 }
 static void gelu_plain(int64_t n, float *const in[3], float *const out[2]) { shd_reference_gelu_f32(n, in[0], out[0]); }
 static void gelu_exact(int64_t n, double *const in[3], double *const out[2]) {
     shd_reference_gelu_f64(n, in[0], out[0]);
 }
-static void gelu_backward_fast(shd_pool *p, int64_t n, float *const in[3], float *const out[2]) {
+static void gelu_backward_fast(const shd_math *p, int64_t n, float *const in[3], float *const out[2]) {
     shd_op_gelu_backward(p, n, in[0], in[1], out[0]);
 }
 static void gelu_backward_plain(int64_t n, float *const in[3], float *const out[2]) {
@@ -36,7 +36,7 @@ static void gelu_backward_plain(int64_t n, float *const in[3], float *const out[
 static void gelu_backward_exact(int64_t n, double *const in[3], double *const out[2]) {
     shd_reference_gelu_backward_f64(n, in[0], in[1], out[0]);
 }
-static void swiglu_fast(shd_pool *p, int64_t n, float *const in[3], float *const out[2]) {
+static void swiglu_fast(const shd_math *p, int64_t n, float *const in[3], float *const out[2]) {
     shd_op_swiglu(p, n, in[0], in[1], out[0]);
 }
 static void swiglu_plain(int64_t n, float *const in[3], float *const out[2]) {
@@ -45,7 +45,7 @@ static void swiglu_plain(int64_t n, float *const in[3], float *const out[2]) {
 static void swiglu_exact(int64_t n, double *const in[3], double *const out[2]) {
     shd_reference_swiglu_f64(n, in[0], in[1], out[0]);
 }
-static void swiglu_backward_fast(shd_pool *p, int64_t n, float *const in[3], float *const out[2]) {
+static void swiglu_backward_fast(const shd_math *p, int64_t n, float *const in[3], float *const out[2]) {
     shd_op_swiglu_backward(p, n, in[0], in[1], in[2], out[0], out[1]);
 }
 static void swiglu_backward_plain(int64_t n, float *const in[3], float *const out[2]) {
@@ -85,7 +85,7 @@ static void try_operation(const operation *o, int64_t count, double scale) {
     o->exact(count, wide, exact);
     for (int p = 0; p < CHECK_POOLS; p++) {
         for (int i = 0; i < 2; i++) fast[p][i] = check_floats(count);
-        o->fast(check_pools[p], count, in, fast[p]);
+        o->fast(&check_maths[p], count, in, fast[p]);
         for (int i = 0; i < o->outputs; i++) check_same_bits(what, count * 4, fast[0][i], fast[p][i]);
     }
     for (int i = 0; i < o->outputs && count >= COUNT_FOR_ERRORS; i++)
@@ -102,12 +102,12 @@ Test(activation, each_element_has_the_same_bits_in_any_span) {
         check_begin();
         float *in[3] = {0}, *whole[2] = {check_floats(512), check_floats(512)};
         fill(o, 512, 3, in);
-        o->fast(check_pools[0], 512, in, whole);
+        o->fast(&check_maths[0], 512, in, whole);
         for (int i = 0; i < 25; i++) {
             const int64_t first = at[i % 5], length = lengths[i / 5];
             float *part_in[3], *part[2] = {check_floats(256), check_floats(256)};
             for (int k = 0; k < 3; k++) part_in[k] = in[k] ? in[k] + first : NULL;
-            o->fast(check_pools[0], length, part_in, part);
+            o->fast(&check_maths[0], length, part_in, part);
             for (int out = 0; out < o->outputs; out++)
                 check_same_bits(o->name, length * 4, whole[out] + first, part[out]);
         }
@@ -138,10 +138,10 @@ Test(activation, outputs_may_overwrite_the_inputs_the_header_names) {
                 check_begin();
                 float *in[3] = {0}, *apart[2] = {check_floats(count), check_floats(count)};
                 fill(o, count, 2, in);
-                o->fast(check_pools[1], count, in, apart);
+                o->fast(&check_maths[1], count, in, apart);
                 float *shared[2] = {check_floats(count), check_floats(count)};
                 shared[output] = in[input];
-                o->fast(check_pools[1], count, in, shared);
+                o->fast(&check_maths[1], count, in, shared);
                 for (int i = 0; i < o->outputs; i++) check_same_bits(o->name, count * 4, apart[i], shared[i]);
                 check_end();
                 tried++;
@@ -157,7 +157,7 @@ Test(activation, gelu_and_silu_are_good_relative_to_each_value) {
     float *x = check_floats(COUNT), *one = check_floats(COUNT), *y = check_floats(COUNT);
     double *exact = check_doubles(COUNT);
     for (int i = 0; i < COUNT; i++) x[i] = (float)(i - COUNT / 2) * 5e-4f, one[i] = 1;
-    shd_op_gelu(check_pools[0], COUNT, x, y);
+    shd_op_gelu(&check_maths[0], COUNT, x, y);
     for (int i = 0; i < COUNT; i++) { /* x·sigmoid(2u): the tanh form would lose the tail even in double */
         const double v = (double)x[i], u = 2 * sqrt(2 / M_PI) * (v + 0.044715 * v * v * v);
         exact[i] = v / (1 + exp(-u));
@@ -165,7 +165,7 @@ Test(activation, gelu_and_silu_are_good_relative_to_each_value) {
         const double bound = (4e-7 + 1.5e-7 * fmax(0, -u)) * fabs(exact[i]) + 1e-36;
         cr_assert(fabs((double)y[i] - exact[i]) <= bound, "gelu(%g) = %g, not %g", v, (double)y[i], exact[i]);
     }
-    shd_op_swiglu(check_pools[0], COUNT, x, one, y);
+    shd_op_swiglu(&check_maths[0], COUNT, x, one, y);
     for (int i = 0; i < COUNT; i++) {
         const double v = (double)x[i];
         exact[i] = v / (1 + exp(-v));
@@ -183,17 +183,17 @@ Test(activation, extremes_stay_finite_and_nan_passes_through) {
     for (int i = 0; i < COUNT; i++) x[i] = values[i];
     for (int i = 0; i <= COUNT; i++) ones[i] = 1;
     x[COUNT] = NAN;
-    shd_op_gelu(check_pools[0], COUNT + 1, x, y);
+    shd_op_gelu(&check_maths[0], COUNT + 1, x, y);
     for (int i = 1; i < COUNT; i++) cr_assert_float_eq(y[i], fmax(0, (double)x[i]), 1e-30, "gelu(%g)", (double)x[i]);
     cr_assert(isnan(y[COUNT]));
-    shd_op_gelu_backward(check_pools[0], COUNT + 1, x, ones, y);
+    shd_op_gelu_backward(&check_maths[0], COUNT + 1, x, ones, y);
     for (int i = 1; i < COUNT; i++)
         cr_assert_float_eq(y[i], x[i] > 0 ? 1 : x[i] < 0 ? 0 : 0.5, 1e-6, "gelu'(%g)", (double)x[i]);
     cr_assert(isnan(y[COUNT]));
-    shd_op_swiglu(check_pools[0], COUNT + 1, x, ones, y);
+    shd_op_swiglu(&check_maths[0], COUNT + 1, x, ones, y);
     for (int i = 1; i < COUNT; i++) cr_assert_float_eq(y[i], fmax(0, (double)x[i]), 1e-30, "silu(%g)", (double)x[i]);
     cr_assert(isnan(y[COUNT]));
-    shd_op_swiglu_backward(check_pools[0], COUNT + 1, x, ones, ones, y, z);
+    shd_op_swiglu_backward(&check_maths[0], COUNT + 1, x, ones, ones, y, z);
     for (int i = 1; i < COUNT; i++) cr_assert(isfinite(y[i]) && isfinite(z[i]), "silu'(%g)", (double)x[i]);
     cr_assert(isnan(y[COUNT]) && isnan(z[COUNT]));
     check_end();

@@ -106,8 +106,9 @@ static void try_shape(const shape *s) {
 
     shd_attention fast[CHECK_POOLS];
     for (int p = 0; p < CHECK_POOLS; p++) {
-        const int64_t scratch = shd_op_attention_scratch_bytes(s->context, s->head_size, p + 1);
-        const int64_t scratch_backward = shd_op_attention_backward_scratch_bytes(s->context, s->head_size, p + 1);
+        const int64_t scratch = shd_op_attention_scratch_bytes(SHERD_FP32, s->context, s->head_size, p + 1);
+        const int64_t scratch_backward =
+            shd_op_attention_backward_scratch_bytes(SHERD_FP32, s->context, s->head_size, p + 1);
         fast[p] = (shd_attention){s->sequences,
                                   s->context,
                                   s->heads,
@@ -123,10 +124,10 @@ static void try_shape(const shape *s) {
                                   check_floats(row_count(s)),
                                   check_memory(scratch)};
         fast[p].starts = document_starts(s);
-        shd_op_attention(check_pools[p], &fast[p]);
+        shd_op_attention(&check_maths[p], &fast[p]);
         fast[p].scratch = check_memory(scratch_backward);
         fast_gradients[p] = new_gradients(s, blank_q, blank_kv);
-        shd_op_attention_backward(check_pools[p], &fast[p], dout, fast_gradients[p].dq, fast_gradients[p].dk,
+        shd_op_attention_backward(&check_maths[p], &fast[p], dout, fast_gradients[p].dq, fast_gradients[p].dk,
                                   fast_gradients[p].dv);
         check_same_bits(what, q_count(s) * 4, fast[0].out, fast[p].out);
         check_same_bits(what, row_count(s) * 4, fast[0].log_sum, fast[p].log_sum);
@@ -158,8 +159,8 @@ Test(attention, rows_do_not_see_later_ones) {
     for (int i = 0; i < 2; i++) {
         out[i] = check_floats(q_count(&s));
         shd_attention a = {1, 100, 2, 1, 8, q, k, v, 16, 8, out[i], 16, check_floats(200)};
-        a.scratch = check_memory(shd_op_attention_scratch_bytes(100, 8, 1));
-        shd_op_attention(check_pools[0], &a);
+        a.scratch = check_memory(shd_op_attention_scratch_bytes(SHERD_FP32, 100, 8, 1));
+        shd_op_attention(&check_maths[0], &a);
         for (int j = 70 * 8; j < 100 * 8; j++) k[j] = -k[j], v[j] += 1;
     }
     check_same_bits("rows before the change", 70 * 16 * 4, out[0], out[1]);
@@ -229,8 +230,8 @@ static void try_past(const shape *s, int64_t last) {
                               .past = past,
                               .starts = starts ? last_starts : NULL};
         fast.log_sum = check_floats(s->sequences * s->heads * last);
-        fast.scratch = check_memory(shd_op_attention_scratch_bytes(s->context, s->head_size, p + 1));
-        shd_op_attention(check_pools[p], &fast);
+        fast.scratch = check_memory(shd_op_attention_scratch_bytes(SHERD_FP32, s->context, s->head_size, p + 1));
+        shd_op_attention(&check_maths[p], &fast);
         if (p == 0) first = out;
         check_same_bits(what, count * 4, first, out);
     }
@@ -262,10 +263,10 @@ Test(attention, documents_do_not_see_earlier_ones) {
         dq[i] = check_floats(q_count(&s));
         dk[i] = check_floats(kv_count(&s));
         shd_attention a = {1, CONTEXT, 2, 1, 8, q, k, v, 16, 8, out[i], 16, check_floats(2 * CONTEXT)};
-        a.scratch = check_memory(shd_op_attention_backward_scratch_bytes(CONTEXT, 8, 1));
+        a.scratch = check_memory(shd_op_attention_backward_scratch_bytes(SHERD_FP32, CONTEXT, 8, 1));
         a.starts = starts;
-        shd_op_attention(check_pools[0], &a);
-        shd_op_attention_backward(check_pools[0], &a, dout, dq[i], dk[i], check_floats(kv_count(&s)));
+        shd_op_attention(&check_maths[0], &a);
+        shd_op_attention_backward(&check_maths[0], &a, dout, dq[i], dk[i], check_floats(kv_count(&s)));
         for (int j = 0; j < BORDER * 8; j++) k[j] = -k[j], v[j] += 1;
     }
     const int64_t at = BORDER * 16, bytes = (CONTEXT - BORDER) * 16 * 4;

@@ -37,7 +37,7 @@ static void try_shape(const shape *s, float scale, bool gradient) {
     for (int p = 0; p < CHECK_POOLS; p++) {
         float *fast = check_copy(count, logits);
         double *loss = check_doubles(s->rows);
-        shd_op_cross_entropy(check_pools[p], s->rows, s->vocabulary, fast, targets, scale, gradient, loss);
+        shd_op_cross_entropy(&check_maths[p], s->rows, s->vocabulary, fast, targets, scale, gradient, loss);
         if (!first) first = fast, first_loss = loss;
         check_same_bits(what, count * 4, first, fast);
         check_same_bits(what, s->rows * 8, first_loss, loss);
@@ -64,8 +64,8 @@ Test(cross_entropy, losses_are_the_same_with_and_without_gradient) {
     float *logits = check_random(s.rows * s.vocabulary, 1, s.spread);
     const int32_t *targets = make_targets(&s);
     double alone[21], with[21];
-    shd_op_cross_entropy(check_pools[1], s.rows, s.vocabulary, logits, targets, 1, false, alone);
-    shd_op_cross_entropy(check_pools[1], s.rows, s.vocabulary, logits, targets, 1, true, with);
+    shd_op_cross_entropy(&check_maths[1], s.rows, s.vocabulary, logits, targets, 1, false, alone);
+    shd_op_cross_entropy(&check_maths[1], s.rows, s.vocabulary, logits, targets, 1, true, with);
     check_same_bits("loss", sizeof alone, alone, with);
     check_end();
 }
@@ -75,7 +75,7 @@ Test(cross_entropy, survives_extremes_and_reports_nan) {
     float logits[] = {3e38f, -3e38f, 0, -INFINITY, 1, 2, NAN, 1, 2};
     static const int32_t targets[] = {0, 2, 1};
     double loss[3];
-    shd_op_cross_entropy(check_pools[0], 3, 3, logits, targets, 1, true, loss);
+    shd_op_cross_entropy(&check_maths[0], 3, 3, logits, targets, 1, true, loss);
     cr_assert(loss[0] == 0 && logits[0] == 0 && logits[1] == 0 && logits[2] == 0);
     cr_assert_float_eq(loss[1], log(1 + exp(-1)), 1e-6);
     cr_assert(logits[3] == 0);

@@ -29,13 +29,13 @@ static void try_shape(const shape *s, bool positions, bool accumulate) {
     for (int p = 0; p < CHECK_POOLS; p++) {
         float *fast = check_floats(count), *fast_dtoken = check_copy(table, token);
         float *fast_dposition = check_floats(s->context * s->columns);
-        shd_op_embedding(check_pools[p], rows, s->context, s->columns, ids, token, position, fast);
-        shd_op_embedding_backward(check_pools[p], rows, s->context, s->columns, s->vocabulary, ids, dy, accumulate,
+        shd_op_embedding(&check_maths[p], rows, s->context, s->columns, ids, token, position, fast);
+        shd_op_embedding_backward(&check_maths[p], rows, s->context, s->columns, s->vocabulary, ids, dy, accumulate,
                                   fast_dtoken, positions ? fast_dposition : NULL);
         check_same_bits(what, count * 4, y, fast);
         check_same_bits(what, table * 4, dtoken, fast_dtoken);
         if (positions) check_same_bits(what, s->context * s->columns * 4, dposition, fast_dposition);
-        shd_op_embedding_backward(check_pools[p], rows, s->context, s->columns, s->vocabulary, ids, dy, accumulate,
+        shd_op_embedding_backward(&check_maths[p], rows, s->context, s->columns, s->vocabulary, ids, dy, accumulate,
                                   NULL, fast_dposition);
         check_same_bits(what, s->context * s->columns * 4, dposition, fast_dposition);
     }
@@ -55,11 +55,11 @@ Test(embedding, adds_up_repeated_tokens_and_positions) {
     static const int32_t ids[] = {1, 1, 0, 1};
     static const float dy[] = {1, 2, 4, 8};
     float dtoken[2], dposition[2], y[4];
-    shd_op_embedding_backward(check_pools[1], 4, 2, 1, 2, ids, dy, false, dtoken, dposition);
+    shd_op_embedding_backward(&check_maths[1], 4, 2, 1, 2, ids, dy, false, dtoken, dposition);
     cr_assert(dtoken[0] == 4 && dtoken[1] == 11 && dposition[0] == 5 && dposition[1] == 10);
-    shd_op_embedding_backward(check_pools[1], 4, 2, 1, 2, ids, dy, true, dtoken, NULL);
+    shd_op_embedding_backward(&check_maths[1], 4, 2, 1, 2, ids, dy, true, dtoken, NULL);
     cr_assert(dtoken[0] == 8 && dtoken[1] == 22);
-    shd_op_embedding(check_pools[1], 4, 2, 1, ids, dtoken, dposition, y);
+    shd_op_embedding(&check_maths[1], 4, 2, 1, ids, dtoken, dposition, y);
     cr_assert(y[0] == 27 && y[1] == 32 && y[2] == 13 && y[3] == 32);
     check_end();
 }

@@ -49,22 +49,22 @@ static void try_variant(const shape *s, int variant) {
     float *first = NULL;
     for (int p = 0; p < CHECK_POOLS; p++) {
         float *c = check_copy(c_count, before);
-        shd_op_matmul(check_pools[p], &(shd_matmul){
-                                          .m = s->m,
-                                          .n = s->n,
-                                          .k = s->k,
-                                          .a = a,
-                                          .b = b,
-                                          .c = c,
-                                          .lda = lda,
-                                          .ldb = ldb,
-                                          .ldc = ldc,
-                                          .a_transposed = ta,
-                                          .b_transposed = tb,
-                                          .accumulate = variant & ACCUMULATE,
-                                          .bias = r32.bias,
-                                          .residual = variant & IN_PLACE ? c : r32.residual,
-                                      });
+        shd_op_matmul(&check_maths[p], &(shd_matmul){
+                                           .m = s->m,
+                                           .n = s->n,
+                                           .k = s->k,
+                                           .a = a,
+                                           .b = b,
+                                           .c = c,
+                                           .lda = lda,
+                                           .ldb = ldb,
+                                           .ldc = ldc,
+                                           .a_transposed = ta,
+                                           .b_transposed = tb,
+                                           .accumulate = variant & ACCUMULATE,
+                                           .bias = r32.bias,
+                                           .residual = variant & IN_PLACE ? c : r32.residual,
+                                       });
         if (!first) first = c;
         check_same_bits(what, c_count * 4, first, c);
     }
@@ -86,8 +86,8 @@ Test(matmul, every_shape_and_operand_matches_the_reference) {
 Test(matmul, empty_outputs_touch_nothing) {
     check_begin();
     float c = 7;
-    shd_op_matmul(check_pools[1], &(shd_matmul){.m = 0, .n = 5, .k = 3, .lda = 3, .ldb = 5, .ldc = 5, .c = &c});
-    shd_op_matmul(check_pools[1], &(shd_matmul){.m = 5, .n = 0, .k = 3, .lda = 3, .ldb = 1, .ldc = 1, .c = &c});
+    shd_op_matmul(&check_maths[1], &(shd_matmul){.m = 0, .n = 5, .k = 3, .lda = 3, .ldb = 5, .ldc = 5, .c = &c});
+    shd_op_matmul(&check_maths[1], &(shd_matmul){.m = 5, .n = 0, .k = 3, .lda = 3, .ldb = 1, .ldc = 1, .c = &c});
     cr_assert_eq(c, 7);
     check_end();
 }
@@ -101,8 +101,8 @@ Test(matmul, counts_its_operations_and_time) {
     product.a = check_random(100 * 300, 1, 1);
     product.b = check_random(300 * 200, 2, 1);
     product.c = check_floats(100 * 200);
-    shd_op_matmul(check_pools[1], &product);
-    shd_op_matmul(check_pools[0], &product);
+    shd_op_matmul(&check_maths[1], &product);
+    shd_op_matmul(&check_maths[0], &product);
     shd_matmul_stats_get(&stats);
     cr_assert_eq(stats.flop, 2.0 * 2 * 100 * 200 * 300);
     cr_assert_gt(stats.ms, 0);

@@ -69,7 +69,7 @@ static operands_f64 widen(const operands *o) {
 
 static const double eps = 1e-5;
 
-static void layernorm_fast(shd_pool *p, operands *o) {
+static void layernorm_fast(const shd_math *p, operands *o) {
     shd_op_layernorm(p, o->rows, o->columns, (float)eps, o->x, o->weight, o->bias, o->y, o->mean, o->rstd);
     shd_op_layernorm_backward(p, o->rows, o->columns, o->x, o->weight, o->mean, o->rstd, o->dy, o->residual, o->dx,
                               o->dweight, o->dbias);
@@ -85,7 +85,7 @@ static void layernorm_exact(operands_f64 *o) {
     shd_reference_layernorm_backward_f64(o->rows, o->columns, o->x, o->weight, o->mean, o->rstd, o->dy, o->residual,
                                          o->dx, o->dweight, o->dbias);
 }
-static void rmsnorm_fast(shd_pool *p, operands *o) {
+static void rmsnorm_fast(const shd_math *p, operands *o) {
     shd_op_rmsnorm(p, o->rows, o->columns, (float)eps, o->x, o->weight, o->y, o->rstd);
     shd_op_rmsnorm_backward(p, o->rows, o->columns, o->x, o->weight, o->rstd, o->dy, o->residual, o->dx, o->dweight);
 }
@@ -103,7 +103,7 @@ static void rmsnorm_exact(operands_f64 *o) {
 typedef struct operation {
     const char *name;
     bool centred; /* has mean, bias and their gradients */
-    void (*fast)(shd_pool *pool, operands *o);
+    void (*fast)(const shd_math *math, operands *o);
     void (*plain)(operands *o);
     void (*exact)(operands_f64 *o);
 } operation;
@@ -124,7 +124,7 @@ static void try_shape(const operation *n, const shape *s, bool with_residual) {
     n->exact(&exact);
     for (int p = 0; p < CHECK_POOLS; p++) {
         fast[p] = with_outputs(inputs);
-        n->fast(check_pools[p], &fast[p]);
+        n->fast(&check_maths[p], &fast[p]);
         check_same_bits(what, count * 4, fast[0].y, fast[p].y);
         check_same_bits(what, count * 4, fast[0].dx, fast[p].dx);
         check_same_bits(what, s->columns * 4, fast[0].dweight, fast[p].dweight);
@@ -154,9 +154,9 @@ Test(norm, dx_may_overwrite_the_residual) {
     for (int n = 0; n < 2; n++) {
         operands inputs = make_inputs(&(shape){33, 257, 0});
         operands apart = with_outputs(inputs), shared = with_outputs(inputs);
-        operations[n].fast(check_pools[1], &apart);
+        operations[n].fast(&check_maths[1], &apart);
         shared.dx = shared.residual;
-        operations[n].fast(check_pools[1], &shared);
+        operations[n].fast(&check_maths[1], &shared);
         check_same_bits(operations[n].name, 33 * 257 * 4, apart.dx, shared.dx);
     }
     check_end();
@@ -165,20 +165,20 @@ Test(norm, dx_may_overwrite_the_residual) {
 Test(norm, weight_gradients_can_be_left_out) {
     check_begin();
     operands o = with_outputs(make_inputs(&(shape){33, 257, 0})), p = with_outputs(o);
-    layernorm_fast(check_pools[1], &o);
-    shd_op_layernorm_backward(check_pools[1], 33, 257, o.x, o.weight, o.mean, o.rstd, o.dy, o.residual, p.dx, NULL,
+    layernorm_fast(&check_maths[1], &o);
+    shd_op_layernorm_backward(&check_maths[1], 33, 257, o.x, o.weight, o.mean, o.rstd, o.dy, o.residual, p.dx, NULL,
                               p.dbias);
     check_same_bits("dx", 33 * 257 * 4, o.dx, p.dx);
     check_same_bits("dbias", 257 * 4, o.dbias, p.dbias);
-    shd_op_layernorm_backward(check_pools[1], 33, 257, o.x, o.weight, o.mean, o.rstd, o.dy, o.residual, p.dx, p.dweight,
-                              NULL);
+    shd_op_layernorm_backward(&check_maths[1], 33, 257, o.x, o.weight, o.mean, o.rstd, o.dy, o.residual, p.dx,
+                              p.dweight, NULL);
     check_same_bits("dweight", 257 * 4, o.dweight, p.dweight);
     memset(p.dx, 0, 33 * 257 * 4);
-    shd_op_layernorm_backward(check_pools[1], 33, 257, o.x, o.weight, o.mean, o.rstd, o.dy, o.residual, p.dx, NULL,
+    shd_op_layernorm_backward(&check_maths[1], 33, 257, o.x, o.weight, o.mean, o.rstd, o.dy, o.residual, p.dx, NULL,
                               NULL);
     check_same_bits("dx alone", 33 * 257 * 4, o.dx, p.dx);
-    rmsnorm_fast(check_pools[1], &o);
-    shd_op_rmsnorm_backward(check_pools[1], 33, 257, o.x, o.weight, o.rstd, o.dy, o.residual, p.dx, NULL);
+    rmsnorm_fast(&check_maths[1], &o);
+    shd_op_rmsnorm_backward(&check_maths[1], 33, 257, o.x, o.weight, o.rstd, o.dy, o.residual, p.dx, NULL);
     check_same_bits("rmsnorm dx", 33 * 257 * 4, o.dx, p.dx);
     check_end();
 }
@@ -191,7 +191,7 @@ Test(norm, column_sums_are_the_plain_sums_to_the_bit) {
         shd_reference_column_sum_f32(rows, columns, x, plain);
         for (int p = 0; p < CHECK_POOLS; p++) {
             float *sum = check_floats(columns);
-            shd_op_column_sum(check_pools[p], rows, columns, x, sum);
+            shd_op_column_sum(&check_maths[p], rows, columns, x, sum);
             check_same_bits("column sum", columns * 4, plain, sum);
         }
         check_end();

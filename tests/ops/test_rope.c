@@ -25,7 +25,7 @@ static void try_shape(const shape *s, bool inverse) {
     shd_reference_rope_f64(s->rows, s->context, s->heads, s->head_size, stride, 10000, inverse, exact);
     for (int p = 0; p < CHECK_POOLS; p++) {
         float *y = check_copy(count, x);
-        shd_op_rope(check_pools[p], s->rows, s->context, s->heads, s->head_size, stride, table, inverse, y);
+        shd_op_rope(&check_maths[p], s->rows, s->context, s->heads, s->head_size, stride, table, inverse, y);
         if (!first) first = y;
         check_same_bits(what, count * 4, first, y);
     }
@@ -48,9 +48,9 @@ Test(rope, inverse_turns_back) {
     check_begin();
     float *x = check_random(33 * 24, 1, 1), *y = check_copy(33 * 24, x), *table = check_floats(33 * 8);
     shd_op_rope_table(33, 8, 500000, table);
-    shd_op_rope(check_pools[1], 33, 33, 3, 8, 24, table, false, y);
+    shd_op_rope(&check_maths[1], 33, 33, 3, 8, 24, table, false, y);
     cr_assert_neq(x[24], y[24]);
-    shd_op_rope(check_pools[1], 33, 33, 3, 8, 24, table, true, y);
+    shd_op_rope(&check_maths[1], 33, 33, 3, 8, 24, table, true, y);
     double worst = 0;
     for (int i = 0; i < 33 * 24; i++)
         worst = x[i] - y[i] > worst ? x[i] - y[i] : y[i] - x[i] > worst ? y[i] - x[i] : worst;
@@ -62,7 +62,7 @@ Test(rope, turns_by_position_times_frequency) {
     check_begin();
     float table[2 * 4], x[2 * 4] = {1, 0, 0, 0, 1, 10, 0, 0};
     shd_op_rope_table(2, 4, 100, table); /* frequencies 1 and 1/10 */
-    shd_op_rope(check_pools[0], 2, 2, 1, 4, 4, table, false, x);
+    shd_op_rope(&check_maths[0], 2, 2, 1, 4, 4, table, false, x);
     static const double expected[] = {
         1, 0, 0, 0, 0.5403023058681398, 9.950041652780257, 0.8414709848078965, 0.9983341664682815};
     for (int i = 0; i < 8; i++) cr_assert_float_eq(x[i], expected[i], 1e-6);
