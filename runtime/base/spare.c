@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 /* Left to everybody else. */
@@ -37,4 +38,12 @@ bool shd_memory_can_spare(int64_t bytes) {
     int64_t available = shd_memory_available();
     /* Small requests never tip the scale; asking the kernel about each would only cost time. */
     return bytes < SHD_MEMORY_STEP_BYTES ? bytes <= available : bytes <= available - SPARE_BYTES;
+}
+
+bool shd_memory_can_map(int64_t bytes) {
+    if (bytes == 0) return true;
+    void *room = mmap(NULL, (size_t)bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (room == MAP_FAILED) return false;
+    munmap(room, (size_t)bytes);
+    return true;
 }

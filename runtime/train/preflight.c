@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <time.h>
@@ -21,10 +22,29 @@
 
 static double gib(int64_t bytes) { return (double)bytes / (1 << 30); }
 
+/* OpenBLAS's work memory: 128 MiB a thread of its own pool and one more, hardly touched. Where it cannot have them it
+ * tries for ever, inside the first product: so room is asked for before. */
+enum { BLAS_BYTES = 320 << 20 };
+
+/* A rank maps its own arena and those of its peers. */
+static sherd_status check_address_space(const shd_plan *plan) {
+    const int64_t *arenas = plan->arena_bytes;
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return SHERD_OK;
+    int64_t wanted = BLAS_BYTES + arenas[SHD_PLACE_PRIVATE] + arenas[SHD_PLACE_HOST];
+    wanted += arenas[SHD_PLACE_EXPORTED] * plan->policy.world_size;
+    if (shd_memory_can_map(wanted)) return SHERD_OK;
+    return shd_fail(
+        SHERD_MEMORY,
+        "a rank maps %.0f MiB, but the limit on address space is %.0f MiB, programs and libraries included; "
+        "raise it (ulimit -v unlimited), or limit memory by a control group",
+        1024 * gib(wanted), 1024 * gib((int64_t)limit.rlim_cur));
+}
+
 sherd_status shd_preflight_memory(const shd_job *job, const shd_plan *plan) {
     int64_t wanted, there = shd_memory_total();
     if (!shd_mul_checked(plan->allocated_bytes, job->run.ranks, &wanted)) wanted = INT64_MAX;
-    if (wanted <= there) return SHERD_OK;
+    if (wanted <= there) return check_address_space(plan);
     const char *stage = job->run.ranks > 1 && job->shard.stage < 3 ? ", or set shard.stage: 3" : "";
     sherd_status status =
         shd_fail(SHERD_CONFIG,

@@ -5,8 +5,8 @@
 #include "io/job.h"
 #include "runtime/session/setup.h"
 
-/* Whether the machine has the memory that all ranks take together, were it empty. Fails: CONFIG (both numbers, and what
- * to lower). */
+/* Whether the machine has the memory that all ranks take together, were it empty, and a process's address space has room
+ * for what a rank maps. Fails: CONFIG (both numbers, and what to lower), MEMORY (the limit, and what to do). */
 sherd_status shd_preflight_memory(const shd_job *job, const shd_plan *plan);
 
 /* Looks, without making anything, whether checkpoint.dir and log.dir are folders, or can be made, and can be written,

@@ -2,8 +2,10 @@
 #include "runtime/base/spare.h"
 
 #include <criterion/criterion.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 static int64_t all_bytes(void) { return (int64_t)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE); }
@@ -37,4 +39,18 @@ Test(spare, mapped_pages_are_there_before_they_are_touched) {
     cr_assert_eq(shd_memory_held(SHD_MEMORY_ARENA), BYTES);
     shd_unmap(memory, BYTES);
     cr_assert_eq(shd_memory_held(SHD_MEMORY_ARENA), 0);
+}
+
+Test(spare, a_limit_on_address_space_is_seen_and_nothing_stays_mapped) {
+    const int64_t room = 1LL << 40;
+    cr_assert(shd_memory_can_map(0));
+    for (int i = 0; i < 1000; i++) cr_assert(shd_memory_can_map(room)); /* a process has 128 of these, not 1000 */
+    FILE *about = fopen("/proc/self/statm", "r");
+    long long pages = 0;
+    cr_assert(about && fscanf(about, "%lld", &pages) == 1);
+    fclose(about);
+    rlim_t bytes = (rlim_t)(pages * sysconf(_SC_PAGESIZE)) + (1 << 30);
+    cr_assert_eq(setrlimit(RLIMIT_AS, &(struct rlimit){bytes, bytes}), 0);
+    cr_assert_not(shd_memory_can_map(1LL << 31));
+    cr_assert(shd_memory_can_map(1 << 20));
 }

@@ -72,7 +72,7 @@ def shared_memory(pid):
 class Job:
     """`sherd train` with settings, in a run folder of its own unless one is given."""
 
-    def __init__(self, sherd, job, ranks, settings=(), run_dir=None):
+    def __init__(self, sherd, job, ranks, settings=(), run_dir=None, address_bytes=resource.RLIM_INFINITY):
         self.ranks = ranks
         self.run_dir = run_dir or tempfile.mkdtemp(dir=os.path.dirname(job))
         self.mark = f"{MARK}={os.path.basename(self.run_dir)}-{random.getrandbits(64):016x}"
@@ -85,9 +85,14 @@ class Job:
             command += ["--set", setting]
         self.errors = tempfile.TemporaryFile()
         self.output = tempfile.TemporaryFile()
-        # No cores of ranks that are made to crash.
-        self.launcher = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=self.output, stderr=self.errors,
-                                         env=environment, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_CORE, (0, 0)))
+
+        def limit():
+            resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # no cores of ranks that are made to crash
+            if address_bytes != resource.RLIM_INFINITY:
+                resource.setrlimit(resource.RLIMIT_AS, (address_bytes, address_bytes))
+
+        self.launcher = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=self.output, stderr=self.errors, env=environment,
+                                         preexec_fn=limit)
         self.memory = {}
         self.ports = set()
 

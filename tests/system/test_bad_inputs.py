@@ -2,13 +2,14 @@
 """Bad input of every kind against the program itself, with two ranks: refused with a message that tells where and what
 would be right, and with the right exit code; no crash, no hang, nothing started or left behind.
 
-usage: test_bad_inputs.py SHERD [--table]
+usage: test_bad_inputs.py SHERD [--table] [--sanitized]
 
 The messages of job files are pinned to the letter elsewhere (tests/io/bad_jobs.h); here it is what a user meets.
 """
 import argparse
 import json
 import os
+import resource
 import shutil
 import struct
 import sys
@@ -81,10 +82,11 @@ class Case:
     any rank starts, and not at the first touch; prepare: a function of (case runner, folder) that comes first.
     """
 
-    def __init__(self, what, code, says, swap=None, files=None, settings=(), ranks=2, before=True, whole=None, prepare=None):
+    def __init__(self, what, code, says, swap=None, files=None, settings=(), ranks=2, before=True, whole=None, prepare=None,
+                 address_bytes=resource.RLIM_INFINITY):
         self.what, self.code, self.says = what, code, [says] if isinstance(says, str) else says
         self.swap, self.files, self.settings, self.ranks = swap, files or {}, settings, ranks
-        self.before, self.whole, self.prepare = before, whole, prepare
+        self.before, self.whole, self.prepare, self.address_bytes = before, whole, prepare, address_bytes
 
     def text(self):
         if self.whole is not None:
@@ -154,6 +156,7 @@ CASES = [
     Case("evaluation without data", 2, "data.validation", settings=["train.evaluate_every=2"]),
     Case("a stage that is not there", 2, ["shard.stage: 4 is out of range", "from 0 to 3"], settings=["shard.stage=4"]),
     Case("a model beyond all memory", 2, ["2 ranks of ", " GiB, and this machine has ", "lower train.micro_batch"], settings=["model.d_model=1048576"]),
+    Case("a limit on address space", 1, ["a rank maps ", "the limit on address space is 256 MiB", "ulimit -v unlimited"], address_bytes=256 << 20),
     Case("frozen pattern without match", 2, ["model.frozen", "nothing.*"], settings=['model.frozen=["nothing.*"]']),
     Case("no token file", 3, ["tokens.u16: cannot open the token file: No such file"], files={"tokens.u16": None}),
     Case("empty token file", 3, ["tokens.u16: empty", "needs at least 9"], files={"tokens.u16": b""}),
@@ -208,7 +211,7 @@ def run(sherd, case):
             case.prepare(sherd, folder)
         known = sorted(os.listdir(folder))
         os.chdir(folder)
-        with Job(sherd, job_path, case.ranks, case.settings, os.path.join(folder, "run")) as job:
+        with Job(sherd, job_path, case.ranks, case.settings, os.path.join(folder, "run"), case.address_bytes) as job:
             began = time.monotonic()
             code = job.wait(LIMIT_S)
             said = job.said()
@@ -234,6 +237,7 @@ def check(case, code, said, folder, known):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("sherd")
+    parser.add_argument("--sanitized", action="store_true", help="the program is one of a sanitizer, which maps terabytes")
     parser.add_argument("--table", action="store_true", help="print every case with its exit code and message")
     arguments = parser.parse_args()
     sherd, failed = os.path.abspath(arguments.sherd), 0
@@ -241,6 +245,8 @@ def main():
         print("| case | exit | message |\n| --- | --- | --- |")
     good = Case("a good job", 0, ["training tiny", "2 ranks"], before=False)
     for case in [good, *CASES]:
+        if arguments.sanitized and case.address_bytes != resource.RLIM_INFINITY:
+            continue
         try:
             code, said = run(sherd, case)
             if arguments.table:
