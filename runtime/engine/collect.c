@@ -55,6 +55,15 @@ sherd_status shd_engine_count(shd_engine *engine) {
     return SHERD_OK;
 }
 
+static void merge_metrics(shd_engine *engine) {
+    for (int32_t m = 0; m < SHERD_METRICS; m++) {
+        shd_exact_sum all = engine->verdicts[0].metrics[m];
+        for (int32_t r = 1; r < engine->config.plan->policy.world_size; r++)
+            shd_exact_sum_merge(&all, &engine->verdicts[r].metrics[m]);
+        engine->result.metrics[m] = shd_exact_sum_value(&all);
+    }
+}
+
 sherd_status shd_engine_verdict(shd_engine *engine) {
     bool training = engine->program->kind == SHD_PROGRAM_TRAIN;
     shd_verdict mine = {.loss = engine->loss,
@@ -62,6 +71,7 @@ sherd_status shd_engine_verdict(shd_engine *engine) {
                         .target_count = engine->local_targets,
                         .arena_bytes = shd_memory_held(SHD_MEMORY_ARENA),
                         .flags = training ? engine->flags : 0};
+    memcpy(mine.metrics, engine->metrics, sizeof mine.metrics);
     if (training) engine->flags = 0;
     SHD_TRY(shd_comm_exchange(engine->config.comm, &mine, sizeof mine, engine->verdicts));
 
@@ -76,6 +86,7 @@ sherd_status shd_engine_verdict(shd_engine *engine) {
         engine->result.flags |= verdict->flags;
         if (verdict->arena_bytes > peak_bytes) peak_bytes = verdict->arena_bytes;
     }
+    merge_metrics(engine);
     double loss = shd_exact_sum_value(&engine->loss);
     engine->result.target_count = targets;
     engine->result.loss = targets > 0 ? loss / (double)targets : 0;

@@ -115,6 +115,10 @@ void shd_engine_add_loss(shd_engine *engine, const double *terms, int64_t count)
     for (int64_t i = 0; i < count; i++) shd_exact_sum_add(&engine->loss, terms[i]);
 }
 
+void shd_engine_add_metric(shd_engine *engine, int32_t metric, const double *terms, int64_t count) {
+    for (int64_t i = 0; i < count; i++) shd_exact_sum_add(&engine->metrics[metric], terms[i]);
+}
+
 void shd_engine_raise(shd_engine *engine, uint32_t flags) { engine->flags |= flags; }
 
 void shd_engine_set_targets(shd_engine *engine, int64_t count) { engine->local_targets = count; }

@@ -55,12 +55,14 @@ sherd_status shd_engine_computed(shd_engine *engine);
 
 /* Adds to the loss of the running program, exactly. */
 void shd_engine_add_loss(shd_engine *engine, const double *terms, int64_t count);
+/* The same for sum number `metric` below SHERD_METRICS. */
+void shd_engine_add_metric(shd_engine *engine, int32_t metric, const double *terms, int64_t count);
 /* Adds to the flags that the next VERDICT of a step carries to all ranks. */
 void shd_engine_raise(shd_engine *engine, uint32_t flags);
 /* An evaluation learns its targets as it goes: this rank's count, set before the program's end. */
 void shd_engine_set_targets(shd_engine *engine, int64_t count);
 
-/* What the last run of TRAIN (or, loss and targets alone, EVALUATE) found; `step` is left to the caller. */
+/* What the last run of TRAIN (or, loss, targets and metrics alone, EVALUATE) found; `step` is left to the caller. */
 void shd_engine_result(const shd_engine *engine, sherd_step_result *out);
 
 /* A run of elements of one tensor that this rank stores, and where. */

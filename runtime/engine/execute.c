@@ -174,6 +174,7 @@ void shd_engine_begin(shd_engine *engine, shd_program_kind kind, int64_t step, i
     engine->times = (shd_engine_times){0};
     engine->result = (sherd_step_result){0};
     shd_exact_sum_clear(&engine->loss);
+    for (int32_t m = 0; m < SHERD_METRICS; m++) shd_exact_sum_clear(&engine->metrics[m]);
     shd_exact_sum_clear(&engine->square_sum);
 }
 

@@ -9,7 +9,7 @@
 
 /* What VERDICT carries to every rank. */
 typedef struct shd_verdict {
-    shd_exact_sum loss, square_sum;
+    shd_exact_sum loss, square_sum, metrics[SHERD_METRICS];
     int64_t target_count; /* evaluation: this rank's */
     int64_t arena_bytes;
     uint32_t flags;
@@ -35,7 +35,7 @@ struct shd_engine {
     int64_t step;
 
     /* Its sums. */
-    shd_exact_sum loss, square_sum;
+    shd_exact_sum loss, square_sum, metrics[SHERD_METRICS];
     int64_t local_targets, target_count;
     double clip_scale;
     uint32_t flags; /* raised since the last step's verdict */

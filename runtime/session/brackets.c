@@ -3,6 +3,7 @@
 #include "runtime/session/internal.h"
 
 #include <stdio.h>
+#include <string.h>
 
 /* --- the one way through a program -------------------------------------------------------------------------------- */
 
@@ -85,6 +86,16 @@ sherd_status sherd_add_loss(sherd_session *session, const double *terms, int64_t
     if (count < 0 || (count > 0 && !terms))
         return shd_fail(SHERD_ARGUMENT, "sherd_add_loss: %lld terms at %p", (long long)count, (const void *)terms);
     shd_engine_add_loss(session->engine, terms, count);
+    return SHERD_OK;
+}
+
+sherd_status sherd_add_metric(sherd_session *session, int32_t metric, const double *terms, int64_t count) {
+    SHD_TRY(expect_program(session, "sherd_add_metric"));
+    if (metric < 0 || metric >= SHERD_METRICS)
+        return shd_fail(SHERD_ARGUMENT, "sherd_add_metric: metric %d; there are 0 to %d", metric, SHERD_METRICS - 1);
+    if (count < 0 || (count > 0 && !terms))
+        return shd_fail(SHERD_ARGUMENT, "sherd_add_metric: %lld terms at %p", (long long)count, (const void *)terms);
+    shd_engine_add_metric(session->engine, metric, terms, count);
     return SHERD_OK;
 }
 
@@ -179,5 +190,6 @@ sherd_status sherd_evaluate_end(sherd_session *session, int64_t target_count, sh
     sherd_step_result found;
     shd_engine_result(session->engine, &found);
     *result = (sherd_evaluation){.loss = found.loss, .target_count = found.target_count};
+    memcpy(result->metrics, found.metrics, sizeof result->metrics);
     return SHERD_OK;
 }

@@ -39,21 +39,26 @@ typedef struct sherd_view {
     void *logits;             /* sherd_model.logits_bytes, likewise */
 } sherd_view;
 
+/* Sums of a trainer's own beside the loss: correct predictions, a second loss. */
+enum { SHERD_METRICS = 2 };
+
 /* What a step did; the same on every rank but for the times, which are this rank's. */
 typedef struct sherd_step_result {
-    int64_t step;         /* the step just done, from 0 */
-    double loss;          /* exact sum of what was added, rounded once, ÷ target_count */
-    double grad_norm;     /* 2-norm of the mean gradient over all trainable elements, before clipping */
-    double lr;            /* the learning rate used */
-    int64_t target_count; /* counted targets of the global batch */
+    int64_t step;                  /* the step just done, from 0 */
+    double loss;                   /* exact sum of what was added, rounded once, ÷ target_count */
+    double grad_norm;              /* 2-norm of the mean gradient over all trainable elements, before clipping */
+    double lr;                     /* the learning rate used */
+    int64_t target_count;          /* counted targets of the global batch */
+    double metrics[SHERD_METRICS]; /* exact sums of what was added (sherd_add_metric), rounded once, over all ranks */
     double compute_ms, exposed_comm_ms, optimizer_ms;
     int64_t peak_bytes; /* largest over the ranks: bytes that the rank's process holds in arenas of its sessions */
     uint32_t flags;     /* what ranks have told each other; see sherd_raise */
 } sherd_step_result;
 
 typedef struct sherd_evaluation {
-    double loss;          /* exact sum of what was added, rounded once, ÷ target_count; 0 when that is 0 */
-    int64_t target_count; /* over all ranks */
+    double loss;                   /* exact sum of what was added, rounded once, ÷ target_count; 0 when that is 0 */
+    int64_t target_count;          /* over all ranks */
+    double metrics[SHERD_METRICS]; /* as a step's */
 } sherd_evaluation;
 
 /* Plans, compiles and verifies the step program, meets the other ranks, and allocates everything a step needs.
@@ -93,6 +98,12 @@ SHERD_API sherd_status sherd_backward_end(sherd_session *session, int32_t unit);
 /* Adds `count` loss terms to the step's (or evaluation's) loss, exactly: no grouping or order of calls changes the sum.
  * Between begin and end, inside brackets or outside. Fails: STATE, ARGUMENT. */
 SHERD_API sherd_status sherd_add_loss(sherd_session *session, const double *terms, int64_t count);
+
+/* Adds `count` terms to sum number `metric` of the step (or evaluation), 0 to SHERD_METRICS - 1, exactly as to its loss.
+ * The result has the sum over all ranks, of all micro-batches; what it means, and what to divide it by, is the caller's
+ * affair: with a 1 for every target that was predicted, metrics[0] / target_count is the accuracy. A sum that is not finite
+ * is a result like any other. Fails: STATE, ARGUMENT. */
+SHERD_API sherd_status sherd_add_metric(sherd_session *session, int32_t metric, const double *terms, int64_t count);
 
 /* Tells all ranks something with the next step: its result's `flags` is the union of what every rank has raised since
  * the last one. What the bits mean is the caller's affair ("a signal came: stop together"). Threads: the session's own;
