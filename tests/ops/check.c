@@ -16,9 +16,13 @@ void check_begin(void) {
     for (int32_t i = 0; i < CHECK_POOLS; i++) cr_assert_eq(shd_pool_create(i + 1, &check_maths[i].pool), SHERD_OK);
 }
 
+void check_free(void) {
+    while (memory_count) free(memory[--memory_count]);
+}
+
 void check_end(void) {
     for (int i = 0; i < CHECK_POOLS; i++) shd_pool_destroy(check_maths[i].pool);
-    while (memory_count) free(memory[--memory_count]);
+    check_free();
 }
 
 void *check_memory(int64_t bytes) {

@@ -18,8 +18,9 @@ enum { CHECK_POOLS = 3 };
 /* Pools of 1, 2, 3 threads, for fp32; ready between check_begin and check_end. */
 extern shd_math check_maths[CHECK_POOLS];
 void check_begin(void);
-/* Frees everything that came from the functions below. */
+/* Frees everything that came from the functions below; check_free leaves the pools. */
 void check_end(void);
+void check_free(void);
 
 /* 64-byte aligned, each byte 0x7f: floats and doubles that read as huge numbers. */
 void *check_memory(int64_t bytes);

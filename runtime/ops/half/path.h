@@ -1,0 +1,16 @@
+/* The ways to compute a product of 16-bit matrices: what half_product.c chooses from, and tests run one by one. */
+#ifndef SHD_OPS_HALF_PATH_H
+#define SHD_OPS_HALF_PATH_H
+
+#include "runtime/ops/half_product.h"
+
+typedef struct shd_half_path {
+    const char *name;
+    int64_t scratch_bytes;
+    /* m and n are above 0; k may be 0. */
+    void (*run)(const shd_half_product *product);
+} shd_half_path;
+
+extern const shd_half_path shd_half_widening;
+
+#endif
