@@ -18,7 +18,8 @@
 #define SHD_WORDS_INIT(W)      W(SHD_INIT_RANDOM, "random")
 #define SHD_WORDS_FORMAT(W)    W(SHD_FORMAT_AUTO, "auto") W(SHD_FORMAT_LLMC, "llmc") W(SHD_FORMAT_U16, "u16") \
                                W(SHD_FORMAT_U32, "u32") W(SHD_FORMAT_TEXT, "text")
-#define SHD_WORDS_RECOMPUTE(W) W(SHERD_RECOMPUTE_NONE, "none") W(SHERD_RECOMPUTE_UNIT, "unit")
+#define SHD_WORDS_RECOMPUTE(W) W(SHERD_RECOMPUTE_NONE, "none") W(SHERD_RECOMPUTE_UNIT, "unit") \
+                               W(SHERD_RECOMPUTE_PART, "attention")
 #define SHD_WORDS_PRECISION(W) W(SHD_PRECISION_FP32, "fp32")
 #define SHD_WORDS_SUM_ORDER(W) W(SHD_SUM_AUTO, "auto") W(SHD_SUM_FIXED, "fixed")
 #define SHD_WORDS_OPTIMIZER(W) W(SHERD_ADAMW, "adamw") W(SHERD_SGD, "sgd") W(SHERD_LION, "lion") \
@@ -89,7 +90,8 @@
     X(train, precision, shd_job_precision, CHOICE, DEFAULT("fp32"), WORDS(PRECISION), "", \
       "arithmetic of forward and backward") \
     X(train, recompute, sherd_recompute, CHOICE, DEFAULT("none"), WORDS(RECOMPUTE), "", \
-      "unit: blocks run forward again before their backward instead of keeping their activations") \
+      "unit: blocks run forward again before their backward instead of keeping their activations; attention: only their " \
+      "attention half does") \
     X(train, seed, int64_t, INT, DEFAULT("1"), INTS(0, INT64_MAX), "", \
       "of initialisation and shuffling") \
     X(train, clip, double, REAL, DEFAULT("1.0"), REALS(0, DBL_MAX), "", \

@@ -184,29 +184,39 @@ static sherd_status add_slots(shd_plan *plan) {
     return status;
 }
 
-/* Outputs and activations of units; those of recomputed units share one buffer, large enough for each of them. */
+/* Outputs and activations of units; what is recomputed of them shares one buffer, large enough for each of them. */
 static sherd_status add_activations(shd_plan *plan) {
+    const bool whole_units = plan->policy.recompute == SHERD_RECOMPUTE_UNIT;
     int64_t shared_bytes = 0;
     int32_t shared_buffer = -1;
-    for (int32_t u = 0; u < plan->unit_count; u++)
-        if (plan->units[u].recomputed) shared_bytes = shd_max(shared_bytes, plan->units[u].activation_bytes);
+    for (int32_t u = 0; u < plan->unit_count; u++) {
+        shd_unit_plan *unit = &plan->units[u];
+        if (!unit->recomputed) continue;
+        if (whole_units) unit->remade_first_byte = shd_round_up(unit->activation_bytes, SHD_ALIGN_BYTES);
+        shared_bytes = shd_max(shared_bytes, unit->remade_first_byte + unit->remade_bytes);
+    }
     SHD_TRY(add_work(plan, SHD_BUFFER_RECOMPUTED, SHD_CATEGORY_ACTIVATIONS, -1, shared_bytes, &shared_buffer));
     for (int32_t u = 0; u < plan->unit_count; u++) {
         shd_unit_plan *unit = &plan->units[u];
         SHD_TRY(
             add_work(plan, SHD_BUFFER_OUTPUT, SHD_CATEGORY_ACTIVATIONS, u, unit->output_bytes, &unit->output_buffer));
-        if (unit->recomputed)
-            unit->activation_buffer = shared_buffer;
+        if (unit->recomputed && whole_units)
+            unit->activation_buffer = unit->activation_bytes > 0 ? shared_buffer : -1;
         else
             SHD_TRY(add_work(plan, SHD_BUFFER_ACTIVATIONS, SHD_CATEGORY_ACTIVATIONS, u, unit->activation_bytes,
                              &unit->activation_buffer));
+        if (unit->recomputed)
+            unit->remade_buffer = unit->remade_bytes > 0 ? shared_buffer : -1;
+        else
+            SHD_TRY(add_work(plan, SHD_BUFFER_REMADE, SHD_CATEGORY_ACTIVATIONS, u, unit->remade_bytes,
+                             &unit->remade_buffer));
     }
     return SHERD_OK;
 }
 
 sherd_status shd_plan_buffers(shd_plan *plan) {
     size_t capacity = (size_t)plan->group_count * (2 + SHD_MAX_STATES) + (size_t)plan->gather_count +
-                      (size_t)plan->gradient_count + 2 * (size_t)plan->unit_count + 3;
+                      (size_t)plan->gradient_count + 3 * (size_t)plan->unit_count + 4;
     plan->buffers = shd_alloc(capacity, sizeof *plan->buffers);
     if (!plan->buffers) return shd_fail(SHERD_MEMORY, "no memory for the plan's buffers");
 

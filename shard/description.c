@@ -133,6 +133,9 @@ static sherd_status check_units(const sherd_model *model, const char **names, in
         if (unit->activation_bytes < 0 || unit->activation_bytes > MAX_WORK_BYTES)
             return shd_fail(SHERD_ARGUMENT, "unit \"%s\" asks for %" PRId64 " bytes of activations", unit->name,
                             unit->activation_bytes);
+        if (unit->remade_bytes < 0 || unit->remade_bytes > MAX_WORK_BYTES)
+            return shd_fail(SHERD_ARGUMENT, "unit \"%s\" asks for %" PRId64 " bytes of remade activations", unit->name,
+                            unit->remade_bytes);
         SHD_TRY(check_shares(model, i, marks));
     }
     if (next_tensor != model->tensor_count)
@@ -178,6 +181,8 @@ sherd_status shd_policy_check(const shd_policy *policy) {
         return shd_fail(SHERD_CONFIG, "shard.stage is %" PRId32 "; it must be 0, 1, 2 or 3", policy->stage);
     if (policy->prefetch < 0)
         return shd_fail(SHERD_CONFIG, "shard.prefetch is %" PRId32 "; it must not be negative", policy->prefetch);
+    if (policy->recompute < SHERD_RECOMPUTE_NONE || policy->recompute > SHERD_RECOMPUTE_PART)
+        return shd_fail(SHERD_CONFIG, "train.recompute is %d; there is no such choice", (int)policy->recompute);
     if (policy->gather_shared && policy->stage == 0)
         return shd_fail(SHERD_CONFIG, "shard.gather is shared at stage 0, where every rank has parameters of its own");
     if (policy->gather_shared && policy->world_size == 1)
@@ -203,6 +208,11 @@ static bool allocate(shd_plan *plan, int64_t share_count) {
     return plan->unit_names && plan->tensor_names && plan->tensors && plan->places && plan->units && plan->shares;
 }
 
+static bool recomputes(sherd_recompute recompute, const sherd_unit *unit) {
+    return (recompute == SHERD_RECOMPUTE_UNIT && unit->activation_bytes > 0) ||
+           (recompute != SHERD_RECOMPUTE_NONE && unit->remade_bytes > 0);
+}
+
 sherd_status shd_plan_describe(shd_plan *plan, const sherd_model *model) {
     int64_t share_count = 0;
     for (int32_t u = 0; u < model->unit_count; u++) share_count += model->units[u].share_count;
@@ -216,19 +226,21 @@ sherd_status shd_plan_describe(shd_plan *plan, const sherd_model *model) {
         plan->unit_names[u] = shd_strdup(unit->name);
         if (!plan->unit_names[u]) return shd_fail(SHERD_MEMORY, "no memory for the name of unit \"%s\"", unit->name);
         if (unit->share_count > 0) memcpy(shares, unit->shares, (size_t)unit->share_count * sizeof *shares);
-        plan->units[u] = (shd_unit_plan){
-            .trainable_group = -1,
-            .frozen_group = -1,
-            .first_tensor = u ? plan->units[u - 1].first_tensor + plan->units[u - 1].tensor_count : 0,
-            .tensor_count = unit->tensor_count,
-            .shares = shares,
-            .share_count = unit->share_count,
-            .output_buffer = -1,
-            .activation_buffer = -1,
-            /* The last unit's backward follows its forward: nothing would be saved. */
-            .recomputed = plan->policy.recompute && unit->activation_bytes > 0 && u < model->unit_count - 1,
-            .output_bytes = unit->output_bytes,
-            .activation_bytes = unit->activation_bytes};
+        plan->units[u] =
+            (shd_unit_plan){.trainable_group = -1,
+                            .frozen_group = -1,
+                            .first_tensor = u ? plan->units[u - 1].first_tensor + plan->units[u - 1].tensor_count : 0,
+                            .tensor_count = unit->tensor_count,
+                            .shares = shares,
+                            .share_count = unit->share_count,
+                            .output_buffer = -1,
+                            .activation_buffer = -1,
+                            .remade_buffer = -1,
+                            /* The last unit's backward follows its forward: nothing would be saved. */
+                            .recomputed = u < model->unit_count - 1 && recomputes(plan->policy.recompute, unit),
+                            .output_bytes = unit->output_bytes,
+                            .activation_bytes = unit->activation_bytes,
+                            .remade_bytes = unit->remade_bytes};
         shares += unit->share_count;
     }
     for (int32_t t = 0; t < model->tensor_count; t++) {

@@ -22,8 +22,9 @@ const char *shd_buffer_kind_text(shd_buffer_kind kind) {
         [SHD_BUFFER_GATHER_SLOT] = "gather_slot", [SHD_BUFFER_GRADIENT_SLOT] = "gradient_slot",
         [SHD_BUFFER_ACCUMULATOR] = "accumulator", [SHD_BUFFER_STATE] = "state",
         [SHD_BUFFER_OUTPUT] = "output",           [SHD_BUFFER_ACTIVATIONS] = "activations",
-        [SHD_BUFFER_RECOMPUTED] = "recomputed",   [SHD_BUFFER_SCRATCH] = "scratch",
-        [SHD_BUFFER_LOGITS] = "logits",           [SHD_BUFFER_PARTIALS] = "partials",
+        [SHD_BUFFER_REMADE] = "remade",           [SHD_BUFFER_RECOMPUTED] = "recomputed",
+        [SHD_BUFFER_SCRATCH] = "scratch",         [SHD_BUFFER_LOGITS] = "logits",
+        [SHD_BUFFER_PARTIALS] = "partials",
     };
     return kind >= 0 && kind < SHD_BUFFER_KINDS ? texts[kind] : "unknown";
 }
@@ -117,8 +118,9 @@ static uint64_t hash_description(const shd_plan *plan, uint64_t hash) {
         const shd_unit_plan *unit = &plan->units[u];
         hash = shd_hash_text(hash, plan->unit_names[u]);
         hash = SHD_HASH(hash, unit->trainable_group, unit->frozen_group, unit->first_tensor, unit->tensor_count,
-                        unit->share_count, unit->output_buffer, unit->activation_buffer, unit->recomputed,
-                        unit->output_bytes, unit->activation_bytes, unit->gathered_bytes, unit->gradient_bytes);
+                        unit->share_count, unit->output_buffer, unit->activation_buffer, unit->remade_buffer,
+                        unit->remade_first_byte, unit->recomputed, unit->output_bytes, unit->activation_bytes,
+                        unit->remade_bytes, unit->gathered_bytes, unit->gradient_bytes);
         for (int32_t i = 0; i < unit->share_count; i++) hash = SHD_HASH(hash, unit->shares[i]);
     }
     return hash_tensors(plan, hash);

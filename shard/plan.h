@@ -35,11 +35,11 @@ enum {
 /* What the plan is made for. */
 typedef struct shd_policy {
     int32_t rank, world_size;
-    int32_t stage;          /* 0 … 3 */
-    bool gather_shared;     /* gathered parameters live once per host (never at stage 0, never with one rank) */
-    int32_t prefetch;       /* ≥ 0; stage 3 only */
-    int32_t state_count;    /* optimizer state values per trainable element: 0 … SHD_MAX_STATES */
-    bool recompute;         /* units but the last share memory for their activations and make them again in backward */
+    int32_t stage;             /* 0 … 3 */
+    bool gather_shared;        /* gathered parameters live once per host (never at stage 0, never with one rank) */
+    int32_t prefetch;          /* ≥ 0; stage 3 only */
+    int32_t state_count;       /* optimizer state values per trainable element: 0 … SHD_MAX_STATES */
+    sherd_recompute recompute; /* what units but the last share memory for, and make again in backward */
     int32_t gradient_slots; /* ≥ 1: events from a gradient's last write to the reuse of its memory; 3 hides nearly all
                                waiting for peers, 1 is enough with one rank */
 } shd_policy;
@@ -79,7 +79,8 @@ typedef enum shd_buffer_kind {
     SHD_BUFFER_STATE,         /* one optimizer state of a group: own shard, at stage 0 in full */
     SHD_BUFFER_OUTPUT,        /* what a unit leaves to the next one */
     SHD_BUFFER_ACTIVATIONS,   /* what a unit leaves to its backward */
-    SHD_BUFFER_RECOMPUTED,    /* the same of all units that are recomputed, one after the other */
+    SHD_BUFFER_REMADE,        /* the part of it that is cheap to make again, where it is kept all the same */
+    SHD_BUFFER_RECOMPUTED,    /* what is recomputed of all units, one after the other */
     SHD_BUFFER_SCRATCH,
     SHD_BUFFER_LOGITS,
     SHD_BUFFER_PARTIALS, /* work memory of norms: a double for every block of the largest trainable shard */
@@ -136,11 +137,14 @@ typedef struct shd_unit_plan {
     const int32_t *shares;
     int32_t share_count;
     int32_t output_buffer;                  /* -1: none */
-    int32_t activation_buffer;              /* -1: none; one for all units that are recomputed */
-    bool recomputed;                        /* its activations are made again right before its backward */
+    int32_t activation_buffer;              /* -1: none; RECOMPUTED when they are made again, from its start on */
+    int32_t remade_buffer;                  /* likewise */
+    int64_t remade_first_byte;              /* of remade_buffer: behind activations that share it */
+    bool recomputed;                        /* some of this is made again right before its backward */
     int64_t output_bytes, activation_bytes; /* as described; the buffers are rounded up */
-    int64_t gathered_bytes;                 /* both groups in full */
-    int64_t gradient_bytes;                 /* the trainable group in full; 0: nothing to reduce */
+    int64_t remade_bytes;
+    int64_t gathered_bytes; /* both groups in full */
+    int64_t gradient_bytes; /* the trainable group in full; 0: nothing to reduce */
 } shd_unit_plan;
 
 typedef struct shd_plan {

@@ -166,7 +166,8 @@ static const char *unit_of(const shd_plan *plan, const shd_buffer *buffer) {
     case SHD_BUFFER_ACCUMULATOR:
     case SHD_BUFFER_STATE: return plan->unit_names[plan->groups[buffer->owner_index].unit_index];
     case SHD_BUFFER_OUTPUT:
-    case SHD_BUFFER_ACTIVATIONS: return plan->unit_names[buffer->owner_index];
+    case SHD_BUFFER_ACTIVATIONS:
+    case SHD_BUFFER_REMADE: return plan->unit_names[buffer->owner_index];
     default: return NULL;
     }
 }
@@ -177,8 +178,9 @@ static json_t *buffer_json(const shd_plan *plan, const shd_buffer *buffer) {
                              "category", shd_category_text(buffer->category), "place", place_text(buffer->place),
                              "unit", unit, "offset_bytes", (json_int_t)buffer->offset_bytes, "bytes",
                              (json_int_t)buffer->bytes, "charged_bytes", (json_int_t)buffer->charged_bytes);
-    if (unit && buffer->kind != SHD_BUFFER_ACTIVATIONS && buffer->kind != SHD_BUFFER_OUTPUT)
-        json_object_set_new(json, "trainable", json_boolean(plan->groups[buffer->owner_index].trainable));
+    bool of_group = unit && buffer->kind != SHD_BUFFER_ACTIVATIONS && buffer->kind != SHD_BUFFER_REMADE &&
+                    buffer->kind != SHD_BUFFER_OUTPUT;
+    if (of_group) json_object_set_new(json, "trainable", json_boolean(plan->groups[buffer->owner_index].trainable));
     if (buffer->state_index >= 0) json_object_set_new(json, "state", json_integer(buffer->state_index));
     if (buffer->transient) json_object_set_new(json, "slot", json_integer(buffer->owner_index));
     return json;

@@ -38,10 +38,11 @@ static sherd_status allocate(shd_engine *engine) {
     engine->gradients = shd_alloc(tensors, sizeof *engine->gradients);
     engine->outputs = shd_alloc(units, sizeof *engine->outputs);
     engine->activations = shd_alloc(units, sizeof *engine->activations);
+    engine->remade = shd_alloc(units, sizeof *engine->remade);
     engine->verdicts = shd_alloc(ranks, sizeof *engine->verdicts);
     engine->counts = shd_alloc(ranks, sizeof *engine->counts);
     if (!engine->units || !engine->counter_base || !engine->done || !engine->parameters || !engine->gradients ||
-        !engine->outputs || !engine->activations || !engine->verdicts || !engine->counts)
+        !engine->outputs || !engine->activations || !engine->remade || !engine->verdicts || !engine->counts)
         return shd_fail(SHERD_MEMORY, "no memory for the engine's tables");
     SHD_TRY(shd_queue_create(longest, &engine->queues[SHD_QUEUE_GATHER]));
     return shd_queue_create(longest, &engine->queues[SHD_QUEUE_REDUCE]);
@@ -57,6 +58,8 @@ static sherd_status init(shd_engine *engine) {
         const shd_unit_plan *unit = &plan->units[u];
         if (unit->output_buffer >= 0) engine->outputs[u] = shd_engine_address(engine, unit->output_buffer);
         if (unit->activation_buffer >= 0) engine->activations[u] = shd_engine_address(engine, unit->activation_buffer);
+        if (unit->remade_buffer >= 0)
+            engine->remade[u] = (char *)shd_engine_address(engine, unit->remade_buffer) + unit->remade_first_byte;
     }
     return SHERD_OK;
 }
@@ -79,6 +82,7 @@ void shd_engine_destroy(shd_engine *engine) {
     for (int32_t q = 0; q < SHD_QUEUES; q++) shd_queue_destroy(engine->queues[q]);
     shd_free(engine->counts);
     shd_free(engine->verdicts);
+    shd_free(engine->remade);
     shd_free(engine->activations);
     shd_free(engine->outputs);
     shd_free(engine->gradients);
@@ -99,12 +103,14 @@ void shd_engine_view(shd_engine *engine, sherd_view *view) {
         .unit = due->unit_index,
         .micro_step = due->micro_step,
         .again = due->op == SHD_OP_RECOMPUTE,
+        .part_again = due->op == SHD_OP_RECOMPUTE && plan->policy.recompute == SHERD_RECOMPUTE_PART,
         .training = engine->program->kind == SHD_PROGRAM_TRAIN,
         .loss_scale = backward && engine->target_count > 0 ? 1.0f / (float)engine->target_count : 0.0f,
         .parameters = engine->parameters,
         .gradients = engine->gradients,
         .outputs = engine->outputs,
         .activations = engine->activations,
+        .remade = engine->remade,
         .scratch = plan->scratch_buffer >= 0 ? shd_engine_address(engine, plan->scratch_buffer) : NULL,
         .logits = plan->logits_buffer >= 0 ? shd_engine_address(engine, plan->logits_buffer) : NULL,
     };

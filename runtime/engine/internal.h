@@ -46,7 +46,7 @@ struct shd_engine {
     /* Lent in views. */
     const void **parameters;
     float **gradients;
-    void **outputs, **activations;
+    void **outputs, **activations, **remade;
     shd_verdict *verdicts; /* [world_size] */
     int64_t *counts;       /* [world_size] */
 };

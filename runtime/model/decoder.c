@@ -18,8 +18,8 @@ struct shd_decoder {
     shd_layout layout;         /* of a longest run */
     char *memory;
     int64_t memory_bytes;
-    int64_t cache_bytes;           /* of one block */
-    void **outputs, **activations; /* by unit, as a view has them: all one memory */
+    int64_t cache_bytes;                     /* of one block */
+    void **outputs, **activations, **remade; /* by unit, as a view has them: all one memory */
     char *scratch;
     float *logits;
     const int32_t *tokens; /* of the run */
@@ -30,7 +30,7 @@ struct shd_decoder {
 /* Offsets in the decoder's memory, in its order. */
 typedef struct decoder_areas {
     int64_t cache_bytes; /* the caches lie one after the other, from 0 on */
-    int64_t output, kept, scratch, logits, bytes;
+    int64_t output, kept, remade, scratch, logits, bytes;
 } decoder_areas;
 
 int64_t shd_decoder_longest_run(const shd_model *model) { return shd_min(LONGEST_RUN, model->config.context); }
@@ -51,7 +51,8 @@ static decoder_areas find_areas(const shd_model *model) {
     areas.kept =
         areas.output +
         shd_round_up(shd_decoder_longest_run(model) * model->config.d_model * (int64_t)sizeof(float), ALIGNMENT_BYTES);
-    areas.scratch = areas.kept + layout.kept_bytes;
+    areas.remade = areas.kept + layout.kept_bytes;
+    areas.scratch = areas.remade + layout.remade_bytes;
     areas.logits = areas.scratch + shd_round_up(layout.work_bytes, ALIGNMENT_BYTES);
     areas.bytes = areas.logits + model->config.vocab_size * (int64_t)sizeof(float);
     return areas;
@@ -73,12 +74,14 @@ static sherd_status init(shd_decoder *decoder) {
     const size_t unit_count = (size_t)model->description.unit_count;
     decoder->outputs = shd_alloc(unit_count, sizeof *decoder->outputs);
     decoder->activations = shd_alloc(unit_count, sizeof *decoder->activations);
-    if (!decoder->memory || !decoder->outputs || !decoder->activations)
+    decoder->remade = shd_alloc(unit_count, sizeof *decoder->remade);
+    if (!decoder->memory || !decoder->outputs || !decoder->activations || !decoder->remade)
         return shd_fail(SHERD_MEMORY, "no memory for the keys and values of %lld tokens: %lld bytes",
                         (long long)model->config.context, (long long)areas.bytes);
     for (size_t u = 0; u < unit_count; u++) {
         decoder->outputs[u] = decoder->memory + areas.output;
         decoder->activations[u] = decoder->memory + areas.kept;
+        decoder->remade[u] = decoder->memory + areas.remade;
     }
     decoder->scratch = decoder->memory + areas.scratch;
     decoder->logits = (float *)(decoder->memory + areas.logits);
@@ -106,6 +109,7 @@ void shd_decoder_destroy(shd_decoder *decoder) {
     shd_unmap(decoder->memory, decoder->memory_bytes);
     shd_free(decoder->outputs);
     shd_free(decoder->activations);
+    shd_free(decoder->remade);
     shd_free(decoder);
 }
 
@@ -128,6 +132,7 @@ sherd_status shd_decoder_forward(shd_decoder *decoder, const sherd_view *view) {
                             .parameters = view->parameters,
                             .outputs = decoder->outputs,
                             .activations = decoder->activations,
+                            .remade = decoder->remade,
                             .scratch = decoder->scratch};
     shd_pass pass = {
         .model = model,

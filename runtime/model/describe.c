@@ -105,9 +105,9 @@ shd_layout shd_layout_make(const shd_model *model, int64_t rows, int64_t attenti
     int64_t d = model->config.d_model, inner = model->lengths[SHD_LENGTH_INNER];
     int64_t projected = model->lengths[SHD_LENGTH_PROJECTED];
     shd_layout layout = {0};
-    layout.kept.projected = take(&layout.kept_bytes, rows, projected);
-    layout.kept.attended = take(&layout.kept_bytes, rows, d);
-    layout.kept.log_sum = take(&layout.kept_bytes, rows, model->config.n_head);
+    layout.remade.projected = take(&layout.remade_bytes, rows, projected);
+    layout.remade.attended = take(&layout.remade_bytes, rows, d);
+    layout.remade.log_sum = take(&layout.remade_bytes, rows, model->config.n_head);
     layout.kept.mid = take(&layout.kept_bytes, rows, d);
     for (int32_t i = 0; i < model->family->inner_count; i++)
         layout.kept.inner[i] = take(&layout.kept_bytes, rows, inner);
@@ -132,7 +132,9 @@ sherd_status shd_model_lay_out(shd_model *model) {
             shd_op_attention_backward_scratch_bytes(SHERD_FP32, config->context, model->head_size, config->threads)));
     for (int32_t u = 0; u < model->description.unit_count - 1; u++) {
         (void)take(&model->units[u].output_bytes, rows, config->d_model);
-        if (u > 0) model->units[u].activation_bytes = model->layout.kept_bytes;
+        if (u == 0) continue;
+        model->units[u].activation_bytes = model->layout.kept_bytes;
+        model->units[u].remade_bytes = model->layout.remade_bytes;
     }
     model->description.scratch_bytes = model->layout.work_bytes;
 

@@ -16,14 +16,14 @@ typedef struct block {
 static block block_open(const shd_pass *pass) {
     const shd_model *model = pass->model;
     const shd_layout *layout = pass->layout;
-    char *base = pass->view->activations[pass->view->unit];
+    char *kept = pass->view->activations[pass->view->unit], *remade = pass->view->remade[pass->view->unit];
     return (block){
         .x = shd_pass_input(pass),
-        .projected = base + layout->kept.projected,
-        .attended = base + layout->kept.attended,
-        .log_sum = (float *)(base + layout->kept.log_sum),
-        .mid = base + layout->kept.mid,
-        .inner = {base + layout->kept.inner[0], base + layout->kept.inner[1]},
+        .projected = remade + layout->remade.projected,
+        .attended = remade + layout->remade.attended,
+        .log_sum = (float *)(remade + layout->remade.log_sum),
+        .mid = kept + layout->kept.mid,
+        .inner = {kept + layout->kept.inner[0], kept + layout->kept.inner[1]},
         .out = pass->view->outputs[pass->view->unit],
         .rows = pass->rows,
         .model = model->lengths[SHD_LENGTH_MODEL],
@@ -102,6 +102,7 @@ void shd_block_forward(const shd_pass *pass) {
     shd_attention attention = attention_of(pass, &b);
     if (pass->cache) continue_from_cache(pass, &b, &attention);
     shd_op_attention(&pass->math, &attention);
+    if (pass->view->part_again) return; /* the rest of what backward reads is still there */
     shd_linear out = shd_pass_linear(pass, family->attention_out_slot);
     shd_linear_forward(&pass->math, &out, b.rows, b.attended, b.mid, b.model, b.x);
 

@@ -2,21 +2,22 @@
  *
  * Where a pass's numbers live (floats; all borders 64-byte aligned). rows: micro_batch × context in training and
  * evaluation, the tokens of a run in a decoder (decoder.c), which keeps nothing for a backward and so has one memory for
- * all `outputs`, a block's x and out included, and one for all `activations`:
+ * all `outputs`, a block's x and out included, one for all `remade` and one for all `activations`:
  *
- * | unit      | kept from forward to backward, in `activations`   | recomputed in backward             |
+ * | unit      | kept from forward to backward                     | recomputed in backward             |
  * | --------- | ------------------------------------------------- | ---------------------------------- |
  * | embedding | -                                                 | -                                  |
- * | block     | projected [rows, projected], attended [rows,      | both norms' outputs, means and     |
- * |           | model], log_sum [rows × heads], mid [rows, model],| scales (from x and mid), the       |
- * |           | inner [inner_count][rows, inner]                  | activation's output (from inner)   |
+ * | block     | `remade`: projected [rows, projected], attended   | both norms' outputs, means and     |
+ * |           | [rows, model], log_sum [rows × heads];            | scales (from x and mid), the       |
+ * |           | `activations`: mid [rows, model],                 | activation's output (from inner)   |
+ * |           | inner [inner_count][rows, inner]                  |                                    |
  * | head      | nothing: `normed`, `mean` and `rstd` in scratch   | logits are computed only there     |
  * |           | survive, since its backward follows its forward   |                                    |
  *
  * The output of every unit but the head, [rows, model], is in `outputs`; a block's input x is that of the unit before
  * it. What is recomputed in any case costs one pass over memory, no product. With recompute UNIT a block's forward runs
- * once more before its backward, up to the last product, whose result is still there. A backward may overwrite what
- * only it still needs (llama's inner[1]).
+ * once more before its backward, up to the last product, whose result is still there; with PART up to attention, for mid
+ * is still there too. A backward may overwrite what only it still needs (llama's inner[1]).
  *
  * | scratch                            | holds                                                               |
  * | ---------------------------------- | ------------------------------------------------------------------- |
@@ -37,13 +38,16 @@
 
 /* The two tables as byte offsets, for some number of rows. */
 typedef struct shd_layout {
-    struct { /* in a block's activations */
-        int64_t projected, attended, log_sum, mid, inner[SHD_MAX_INNERS];
+    struct { /* in what is cheap to make again of a block's activations */
+        int64_t projected, attended, log_sum;
+    } remade;
+    struct { /* in the rest of them */
+        int64_t mid, inner[SHD_MAX_INNERS];
     } kept;
     struct { /* in scratch */
         int64_t flow, normed, wide, mean, rstd, attention;
     } work;
-    int64_t kept_bytes, work_bytes;
+    int64_t remade_bytes, kept_bytes, work_bytes;
 } shd_layout;
 
 struct shd_model {

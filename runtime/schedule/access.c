@@ -90,13 +90,22 @@ static void touch_work_areas(shd_builder *builder, int32_t event) {
     }
 }
 
-/* Outputs stay for the micro-step. Activations do too, but those of recomputed units share a buffer: they are gone when
- * FORWARD is over, RECOMPUTE makes them again, and BACKWARD ends them. */
+/* One part of a unit's activations. It stays for the micro-step, unless it is recomputed: then it shares a buffer, is
+ * gone when FORWARD is over, RECOMPUTE makes it again, and BACKWARD ends it. What is kept RECOMPUTE only reads. */
+static void touch_part(shd_builder *builder, shd_op op, int32_t buffer, int64_t first, int64_t bytes) {
+    if (buffer < 0) return;
+    const bool recomputed = builder->plan->buffers[buffer].kind == SHD_BUFFER_RECOMPUTED;
+    const bool only_read = op == SHD_OP_RECOMPUTE && !recomputed;
+    if (op == SHD_OP_BACKWARD || only_read) touch(builder, SHD_ACCESS_READ, buffer, first, bytes);
+    if (!only_read) touch(builder, SHD_ACCESS_WRITE, buffer, first, bytes);
+    if (recomputed && op != SHD_OP_RECOMPUTE) touch(builder, SHD_ACCESS_DROP, buffer, first, bytes);
+}
+
+/* Outputs stay for the micro-step. */
 static void touch_activations(shd_builder *builder, shd_op op, const shd_unit_plan *unit) {
     if (op == SHD_OP_FORWARD) touch_all(builder, SHD_ACCESS_WRITE, unit->output_buffer);
-    if (op == SHD_OP_BACKWARD) touch_all(builder, SHD_ACCESS_READ, unit->activation_buffer);
-    touch_all(builder, SHD_ACCESS_WRITE, unit->activation_buffer);
-    if (unit->recomputed && op != SHD_OP_RECOMPUTE) touch_all(builder, SHD_ACCESS_DROP, unit->activation_buffer);
+    touch_part(builder, op, unit->activation_buffer, 0, unit->activation_bytes);
+    touch_part(builder, op, unit->remade_buffer, unit->remade_first_byte, unit->remade_bytes);
 }
 
 void shd_access_compute(shd_builder *builder, shd_op op, int32_t event) {

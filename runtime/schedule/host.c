@@ -61,6 +61,7 @@ shd_name shd_name_buffer(const shd_plan *plan, int32_t buffer_index) {
     }
     case SHD_BUFFER_OUTPUT:
     case SHD_BUFFER_ACTIVATIONS:
+    case SHD_BUFFER_REMADE:
         snprintf(name.text, sizeof name.text, "%s of %s", kind, plan->unit_names[buffer->owner_index]);
         break;
     case SHD_BUFFER_GATHER_SLOT:

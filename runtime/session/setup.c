@@ -31,7 +31,7 @@ sherd_status shd_options_check(const sherd_options *options) {
     SHD_TRY(check_range("eval_micro_steps", options->eval_micro_steps, 0, 1 << 20));
     SHD_TRY(check_range("threads (run.threads)", options->threads, 1, 1024));
     SHD_TRY(check_range("gather (shard.gather)", options->gather, SHERD_GATHER_AUTO, SHERD_GATHER_COPY));
-    SHD_TRY(check_range("recompute (train.recompute)", options->recompute, SHERD_RECOMPUTE_NONE, SHERD_RECOMPUTE_UNIT));
+    SHD_TRY(check_range("recompute (train.recompute)", options->recompute, SHERD_RECOMPUTE_NONE, SHERD_RECOMPUTE_PART));
     if (options->gather == SHERD_GATHER_SHARED && options->stage == 0)
         return shd_fail(SHERD_CONFIG,
                         "gather (shard.gather) is shared, but stage 0 keeps a private copy on every rank; "
@@ -63,7 +63,7 @@ void shd_options_policy(const sherd_options *options, int32_t rank, shd_policy *
         .stage = options->stage,
         .gather_shared = together && options->gather != SHERD_GATHER_COPY,
         .prefetch = options->prefetch,
-        .recompute = options->recompute == SHERD_RECOMPUTE_UNIT,
+        .recompute = options->recompute,
         .state_count = shd_optimizer_state_count(&options->optimizer),
         .gradient_slots = options->world_size > 1 ? GRADIENT_SLOTS_SHARED_HOST : GRADIENT_SLOTS_ALONE,
     };

@@ -49,8 +49,9 @@ class Job:
             f.write(JOB.format(tokens=tokens, steps=steps, dir=folder, width=width))
         self.options = [self.path, "-n", str(ranks)]
         self.options += ["--set", f"shard.stage={stage}", "--set", f"shard.gather={gather}"]
-        # Blocks of odd stages run forward again; the others keep their activations.
-        self.options += ["--set", f"train.recompute={('none', 'unit')[stage % 2]}"]
+        # What blocks keep of their activations goes with ranks and stages, so that each choice meets both.
+        recompute = ("none", "unit", "attention")[(stage + ranks) % 3]
+        self.options += ["--set", f"train.recompute={recompute}"]
 
     def plan(self):
         command = [self.args.sherd, "plan", "--json"] + self.options

@@ -65,6 +65,7 @@ void harness_open(harness *h, const shd_model_config *config, double sigma, uint
     h->gradients = calloc((size_t)d->tensor_count, sizeof *h->gradients);
     h->outputs = calloc((size_t)d->unit_count, sizeof *h->outputs);
     h->activations = calloc((size_t)d->unit_count, sizeof *h->activations);
+    h->remade = calloc((size_t)d->unit_count, sizeof *h->remade);
     for (int32_t t = 0; t < d->tensor_count; t++) {
         h->parameters[t] = area(harness_elements(h, t) * 4);
         if (!d->tensors[t].frozen) h->gradients[t] = area(harness_elements(h, t) * 4);
@@ -72,6 +73,7 @@ void harness_open(harness *h, const shd_model_config *config, double sigma, uint
     for (int32_t u = 0; u < d->unit_count; u++) {
         h->outputs[u] = area(d->units[u].output_bytes);
         h->activations[u] = area(d->units[u].activation_bytes);
+        h->remade[u] = area(d->units[u].remade_bytes);
     }
     h->scratch = area(d->scratch_bytes);
     h->logits = area(d->logits_bytes);
@@ -87,6 +89,7 @@ void harness_close(harness *h) {
     for (int32_t u = 0; u < h->description->unit_count; u++) {
         free(h->outputs[u]);
         free(h->activations[u]);
+        free(h->remade[u]);
     }
     free(h->inputs);
     free(h->targets);
@@ -95,6 +98,7 @@ void harness_close(harness *h) {
     free(h->gradients);
     free(h->outputs);
     free(h->activations);
+    free(h->remade);
     free(h->scratch);
     free(h->logits);
     shd_pool_destroy(h->pool);
@@ -130,6 +134,7 @@ static void bracket(harness *h, int32_t unit, bool training, bool backward, floa
         .gradients = gradients,
         .outputs = h->outputs,
         .activations = h->activations,
+        .remade = h->remade,
         .scratch = h->scratch,
         .logits = h->logits,
     };
@@ -147,6 +152,7 @@ static void poison_all(harness *h) {
     for (int32_t u = 0; u < d->unit_count; u++) {
         poison(h->outputs[u], d->units[u].output_bytes);
         poison(h->activations[u], d->units[u].activation_bytes);
+        poison(h->remade[u], d->units[u].remade_bytes);
     }
     for (int32_t t = 0; t < d->tensor_count; t++) poison(h->gradients[t], harness_elements(h, t) * 4);
 }
@@ -157,6 +163,7 @@ void harness_train(harness *h, float loss_scale) {
     for (int32_t u = h->description->unit_count; u-- > 0;) {
         bracket(h, u, true, true, loss_scale);
         poison(h->activations[u], h->description->units[u].activation_bytes);
+        poison(h->remade[u], h->description->units[u].remade_bytes);
     }
 }
 

@@ -15,7 +15,7 @@ typedef struct harness {
     int32_t *inputs, *targets;       /* [rows] */
     double *losses;                  /* [rows] */
     float **parameters, **gradients; /* by tensor; gradients NULL where frozen */
-    void **outputs, **activations;
+    void **outputs, **activations, **remade;
     void *scratch, *logits;
 } harness;
 

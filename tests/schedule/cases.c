@@ -13,9 +13,24 @@ static const sherd_tensor untied_tensors[] = {
     {.name = "out", .dim_count = 2, .shape = {17, 257}},
 };
 static const sherd_unit untied_units[] = {
-    {.name = "embed", .first_tensor = 0, .tensor_count = 2, .output_bytes = 640, .activation_bytes = 640},
-    {.name = "block", .first_tensor = 2, .tensor_count = 2, .output_bytes = 1280, .activation_bytes = 1280},
-    {.name = "head", .first_tensor = 4, .tensor_count = 1, .output_bytes = 64, .activation_bytes = 64},
+    {.name = "embed",
+     .first_tensor = 0,
+     .tensor_count = 2,
+     .output_bytes = 640,
+     .activation_bytes = 640,
+     .remade_bytes = 200},
+    {.name = "block",
+     .first_tensor = 2,
+     .tensor_count = 2,
+     .output_bytes = 1280,
+     .activation_bytes = 1280,
+     .remade_bytes = 300},
+    {.name = "head",
+     .first_tensor = 4,
+     .tensor_count = 1,
+     .output_bytes = 64,
+     .activation_bytes = 64,
+     .remade_bytes = 10},
 };
 
 static const sherd_tensor tied_tensors[] = {
@@ -24,8 +39,18 @@ static const sherd_tensor tied_tensors[] = {
     {.name = "norm", .dim_count = 1, .shape = {17}},
 };
 static const sherd_unit tied_units[] = {
-    {.name = "embed", .first_tensor = 0, .tensor_count = 2, .output_bytes = 640, .activation_bytes = 640},
-    {.name = "block", .first_tensor = 2, .tensor_count = 2, .output_bytes = 1280, .activation_bytes = 1280},
+    {.name = "embed",
+     .first_tensor = 0,
+     .tensor_count = 2,
+     .output_bytes = 640,
+     .activation_bytes = 640,
+     .remade_bytes = 200},
+    {.name = "block",
+     .first_tensor = 2,
+     .tensor_count = 2,
+     .output_bytes = 1280,
+     .activation_bytes = 1280,
+     .remade_bytes = 300},
     {.name = "head", .first_tensor = 4, .tensor_count = 1, .shares = shares_first, .share_count = 1},
 };
 
@@ -90,6 +115,7 @@ static const struct {
     [CASE_FROZEN_BLOCK] = {"frozen block", MODEL(tied_units, frozen_block_tensors, 64, 64)},
     [CASE_TINY] = {"tiny", MODEL(tiny_units, tiny_tensors, 0, 0)},
     [CASE_RECOMPUTED] = {"recomputed", MODEL(tied_units, tied_tensors, 4096, 0)},
+    [CASE_PART] = {"part recomputed", MODEL(tied_units, tied_tensors, 4096, 0)},
     [CASE_DEEP] = {"deep", MODEL(deep_units, deep_tensors, 4096, 1000)},
 };
 
@@ -111,7 +137,9 @@ case_programs case_compile(case_model model, case_policy policy, shd_program_kin
                               .gather_shared = policy.shared,
                               .prefetch = policy.prefetch,
                               .state_count = 2,
-                              .recompute = policy.recompute || model == CASE_RECOMPUTED,
+                              .recompute = model == CASE_RECOMPUTED ? SHERD_RECOMPUTE_UNIT
+                                           : model == CASE_PART     ? SHERD_RECOMPUTE_PART
+                                                                    : policy.recompute,
                               .gradient_slots = policy.gradient_slots};
         must(shd_plan_create(&models[model].model, &planned, &made.plans[r]));
         must(shd_program_compile(made.plans[r], kind, micro_steps, clip, &made.programs[r]));

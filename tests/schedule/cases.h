@@ -13,6 +13,7 @@ typedef enum case_model {
     CASE_FROZEN_BLOCK, /* nothing of block is trained */
     CASE_TINY,         /* fewer elements than ranks, a scalar, an empty tensor, a unit without tensors */
     CASE_RECOMPUTED,   /* the tied one; embed and block run forward again */
+    CASE_PART,         /* the same; they make part of what they leave again */
     CASE_DEEP,         /* five blocks of two sizes, tied */
     CASE_MODELS
 } case_model;
@@ -20,7 +21,8 @@ const char *case_model_name(case_model model);
 
 typedef struct case_policy {
     int32_t world_size, stage, prefetch, gradient_slots;
-    bool shared, recompute;
+    bool shared;
+    sherd_recompute recompute; /* with CASE_RECOMPUTED and CASE_PART theirs */
 } case_policy;
 
 enum { CASE_MAX_RANKS = 8 };

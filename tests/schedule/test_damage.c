@@ -102,7 +102,7 @@ static void foreign_gradient(shd_program *p) {
     for (int32_t i = 0; i < accesses.count; i++) p->accesses[accesses.first + i].of_all_ranks = true;
 }
 
-enum { STAGE_3_COPY, STAGE_3_SHARED, STAGE_3_AHEAD, STAGE_2_COPY, STAGE_2_SHARED, STAGE_0, RECOMPUTED, POLICIES };
+enum { STAGE_3_COPY, STAGE_3_SHARED, STAGE_3_AHEAD, STAGE_2_COPY, STAGE_2_SHARED, STAGE_0, RECOMPUTED, PART, POLICIES };
 static const case_policy policies[POLICIES] = {
     [STAGE_3_COPY] = {.world_size = 3, .stage = 3, .gradient_slots = 3},
     [STAGE_3_SHARED] = {.world_size = 3, .stage = 3, .gradient_slots = 3, .shared = true},
@@ -110,7 +110,8 @@ static const case_policy policies[POLICIES] = {
     [STAGE_2_COPY] = {.world_size = 3, .stage = 2, .gradient_slots = 3},
     [STAGE_2_SHARED] = {.world_size = 3, .stage = 2, .gradient_slots = 3, .shared = true},
     [STAGE_0] = {.world_size = 3, .stage = 0, .gradient_slots = 3},
-    [RECOMPUTED] = {.world_size = 3, .stage = 0, .gradient_slots = 3, .recompute = true},
+    [RECOMPUTED] = {.world_size = 3, .stage = 0, .gradient_slots = 3, .recompute = SHERD_RECOMPUTE_UNIT},
+    [PART] = {.world_size = 3, .stage = 0, .gradient_slots = 3, .recompute = SHERD_RECOMPUTE_PART},
 };
 
 enum { EVERYWHERE = -1 };
@@ -259,6 +260,20 @@ static const struct {
     {"RECOMPUTE comes while the activations of another unit are needed",
      early_recompute,
      RECOMPUTED,
+     1,
+     true,
+     EVERYWHERE,
+     {"(BACKWARD embed, micro-step 0)", "reads recomputed", "nothing before it has written since"}},
+    {"RECOMPUTE of a part is missing",
+     no_recompute,
+     PART,
+     2,
+     true,
+     EVERYWHERE,
+     {"(BACKWARD block, micro-step 0)", "reads recomputed", "nothing before it has written since"}},
+    {"RECOMPUTE of a part comes while another unit's is needed",
+     early_recompute,
+     PART,
      1,
      true,
      EVERYWHERE,

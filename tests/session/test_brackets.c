@@ -63,7 +63,7 @@ static void train_everywhere(int ranks) {
                 if (stage == 0 && gather == SHERD_GATHER_SHARED) continue;
                 sherd_options options = toy_options(ranks, stage, (sherd_gather)gather);
                 options.prefetch = prefetch;
-                for (int recompute = SHERD_RECOMPUTE_NONE; recompute <= SHERD_RECOMPUTE_UNIT; recompute++) {
+                for (int recompute = SHERD_RECOMPUTE_NONE; recompute <= SHERD_RECOMPUTE_PART; recompute++) {
                     options.recompute = (sherd_recompute)recompute;
                     int line = run_ranks(ranks, &options, train, NULL);
                     cr_assert_eq(line, 0, "%d ranks, stage %d, gather %d, prefetch %d, recompute %d: line %d", ranks,
@@ -251,7 +251,7 @@ Test(brackets, options_out_of_range_are_refused_by_key) {
                  {"world_size", offsetof(sherd_options, world_size), 100000},
                  {"rank", offsetof(sherd_options, rank), 1},
                  {"shard.prefetch", offsetof(sherd_options, prefetch), -1},
-                 {"train.recompute", offsetof(sherd_options, recompute), 2},
+                 {"train.recompute", offsetof(sherd_options, recompute), 3},
                  {"micro_steps", offsetof(sherd_options, micro_steps), 0},
                  {"eval_micro_steps", offsetof(sherd_options, eval_micro_steps), -1},
                  {"run.threads", offsetof(sherd_options, threads), 0}};

@@ -79,6 +79,24 @@ static void oracle_step(oracle *all, const model_box *box, int64_t first_sample)
     }
 }
 
+/* A forward fills what its unit has to leave; the second one finds the output, and of the activations what it need not
+ * make; backward finds all. */
+static int leave_marks(const model_box *box, const sherd_view *view, bool backward, int mark) {
+    const sherd_unit *unit = &box->units[view->unit];
+    struct {
+        unsigned char *memory;
+        int64_t bytes;
+        bool kept;
+    } areas[] = {{view->outputs[view->unit], unit->output_bytes, view->again},
+                 {view->activations[view->unit], unit->activation_bytes, view->part_again},
+                 {view->remade[view->unit], unit->remade_bytes, false}};
+    for (int i = 0; i < 3; i++) {
+        if (!backward && !areas[i].kept && areas[i].bytes > 0) memset(areas[i].memory, mark, (size_t)areas[i].bytes);
+        for (int64_t j = 0; j < areas[i].bytes; j++) EXPECT(areas[i].memory[j] == mark);
+    }
+    return 0;
+}
+
 /* Exactly what the unit uses is lent, with the oracle's values; in backward, its gradients are written. */
 static int visit(const model_box *box, const oracle *all, const sherd_view *view, bool backward, int64_t sample) {
     for (int32_t t = 0; t < box->model.tensor_count; t++) {
@@ -100,12 +118,13 @@ static int visit(const model_box *box, const oracle *all, const sherd_view *view
     }
     for (int32_t u = 0; u < box->model.unit_count; u++)
         EXPECT((view->activations[u] != NULL) == (box->units[u].activation_bytes > 0) &&
+               (view->remade[u] != NULL) == (box->units[u].remade_bytes > 0) &&
                (view->outputs[u] != NULL) == (box->units[u].output_bytes > 0));
-    return 0;
+    return leave_marks(box, view, backward, 1 + (int)(sample % 200));
 }
 
 static int run_micro_step(sherd_session *session, const model_box *box, const oracle *all, int64_t sample,
-                          bool recompute) {
+                          sherd_recompute recompute) {
     sherd_view view;
     int32_t units = box->model.unit_count;
     for (int32_t u = 0; u < units; u++) {
@@ -115,7 +134,9 @@ static int run_micro_step(sherd_session *session, const model_box *box, const or
         EXPECT(sherd_forward_end(session, u) == SHERD_OK);
     }
     for (int32_t u = units; u-- > 0;) {
-        if (recompute && u < units - 1 && box->units[u].activation_bytes > 0) {
+        int64_t again_bytes = recompute == SHERD_RECOMPUTE_UNIT ? box->units[u].activation_bytes : 0;
+        again_bytes += recompute == SHERD_RECOMPUTE_NONE ? 0 : box->units[u].remade_bytes;
+        if (u < units - 1 && again_bytes > 0) {
             EXPECT(sherd_forward_begin(session, u, &view) == SHERD_OK && view.again);
             int line = visit(box, all, &view, false, sample);
             if (line) return line;
@@ -140,7 +161,7 @@ static int train(void *user, const sherd_options *options) {
         EXPECT(sherd_step_begin(session, options->micro_steps) == SHERD_OK);
         for (int32_t k = 0; k < options->micro_steps; k++) {
             int64_t sample = step * BATCH + (int64_t)k * options->world_size + options->rank;
-            int line = run_micro_step(session, box, &all, sample, options->recompute == SHERD_RECOMPUTE_UNIT);
+            int line = run_micro_step(session, box, &all, sample, options->recompute);
             if (line) return line;
         }
         EXPECT(sherd_step(session, NULL) == SHERD_OK);
@@ -162,7 +183,7 @@ static void train_all(int ranks, bool clip) {
             options.stage = stage;
             options.gather = (sherd_gather)gather;
             options.prefetch = (int32_t)(seed / 4 % 5);
-            options.recompute = seed % 3 ? SHERD_RECOMPUTE_NONE : SHERD_RECOMPUTE_UNIT;
+            options.recompute = (sherd_recompute)(seed % 3);
             options.micro_steps = BATCH / ranks;
             options.clip = clip ? 1e30 : 0; /* never bites, but takes the other order of instructions */
             options.optimizer.kind = SHERD_SGD;

@@ -83,6 +83,7 @@ static inline void box_random(model_box *box, uint64_t seed) {
         unit->tensor_count = (int32_t)random_below(&random, MAX_UNIT_TENSORS + 1);
         unit->output_bytes = random_below(&random, 3) ? random_below(&random, 300) : 0;
         unit->activation_bytes = random_below(&random, 3) ? random_below(&random, 1000) : 0;
+        unit->remade_bytes = random_below(&random, 3) ? random_below(&random, 500) : 0;
         uint32_t frozen_of_4 = random_below(&random, 5); /* 4: all of them */
         for (int32_t t = 0; t < unit->tensor_count; t++) {
             sherd_tensor *tensor = &box->tensors[tensor_count++];

@@ -36,6 +36,8 @@ SPOIL(sum_too_large, box->tensors[0].shape[0] = INT64_C(3) << 54; box->tensors[0
       box->tensors[1].name = "block.w")
 SPOIL(negative_activations, box->units[1].activation_bytes = -1)
 SPOIL(huge_activations, box->units[1].activation_bytes = INT64_MAX)
+SPOIL(negative_remade, box->units[1].remade_bytes = -1)
+SPOIL(huge_remade, box->units[1].remade_bytes = INT64_MAX)
 SPOIL(negative_scratch, box->model.scratch_bytes = -1)
 SPOIL(negative_logits, box->model.logits_bytes = -64)
 SPOIL(gap, box->units[2].first_tensor = 4; box->units[2].tensor_count = 0; box->units[1].tensor_count = 1)
@@ -57,6 +59,7 @@ SPOIL(other_size, box->model.size -= 8)
 SPOIL(stage_4, policy->stage = 4)
 SPOIL(negative_stage, policy->stage = -1)
 SPOIL(negative_prefetch, policy->prefetch = -1)
+SPOIL(no_such_recompute, policy->recompute = (sherd_recompute)3)
 SPOIL(rank_too_high, policy->rank = 2)
 SPOIL(negative_rank, policy->rank = -1)
 SPOIL(no_ranks, policy->world_size = 0)
@@ -90,6 +93,8 @@ static const refusal refusals[] = {
     {sum_too_large, SHERD_ARGUMENT, "block.w"}, /* the second */
     {negative_activations, SHERD_ARGUMENT, "\"block\""},
     {huge_activations, SHERD_ARGUMENT, "\"block\""},
+    {negative_remade, SHERD_ARGUMENT, "\"block\" asks for -1 bytes of remade"},
+    {huge_remade, SHERD_ARGUMENT, "\"block\""},
     {negative_scratch, SHERD_ARGUMENT, "scratch"},
     {negative_logits, SHERD_ARGUMENT, "logits"},
     {gap, SHERD_ARGUMENT, "tensor \"block.b\" belongs to no unit"},
@@ -111,6 +116,7 @@ static const refusal refusals[] = {
     {stage_4, SHERD_CONFIG, "shard.stage is 4"},
     {negative_stage, SHERD_CONFIG, "shard.stage is -1"},
     {negative_prefetch, SHERD_CONFIG, "shard.prefetch is -1"},
+    {no_such_recompute, SHERD_CONFIG, "train.recompute is 3"},
     {rank_too_high, SHERD_CONFIG, "rank is 2"},
     {negative_rank, SHERD_CONFIG, "rank is -1"},
     {no_ranks, SHERD_CONFIG, "world_size is 0"},

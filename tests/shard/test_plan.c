@@ -359,6 +359,10 @@ static void check_buffers(const model_box *box, const shd_plan *plan) {
         cr_assert_eq(unit->activation_buffer < 0, unit->activation_bytes == 0);
         if (unit->activation_buffer >= 0)
             cr_assert_eq(plan->buffers[unit->activation_buffer].bytes, (unit->activation_bytes + 63) / 64 * 64);
+        cr_assert_eq(unit->remade_bytes, box->units[u].remade_bytes);
+        cr_assert_eq(unit->remade_buffer < 0, unit->remade_bytes == 0);
+        if (unit->remade_buffer >= 0)
+            cr_assert_eq(plan->buffers[unit->remade_buffer].bytes, (unit->remade_bytes + 63) / 64 * 64);
         cr_assert_eq(unit->output_bytes, box->units[u].output_bytes);
         cr_assert_eq(unit->output_buffer < 0, unit->output_bytes == 0);
         if (unit->output_buffer >= 0)
@@ -368,28 +372,38 @@ static void check_buffers(const model_box *box, const shd_plan *plan) {
 
 Test(plan, overlaps_no_buffers_and_adds_up_to_what_it_charges) { for_all(40, check_buffers); }
 
-/* Outputs 640, 128, 320, 64 and activations 1000, 0, 3000, 200 bytes: kept, the latter take 1024, 3008 and 256, rounded
- * to 64; made again, the first three share the 3008 of the largest and the last keeps its own. */
+/* Outputs 640, 128, 320, 64, activations 1000, 0, 3000, 200 and remade ones 500, 900, 100, 70 bytes: kept, they take
+ * 1024, 0, 3008, 256 and 512, 960, 128, 128, rounded to 64. UNIT: the first three share the 3136 of the third, which
+ * is the largest, and the last keeps its own. PART: their remade ones share the 960 of the second. */
 Test(plan, gives_recomputed_units_one_memory_for_their_activations) {
     static const sherd_tensor tensors[4] = {{"a", 1, {10}}, {"b", 1, {10}}, {"c", 1, {10}}, {"d", 1, {10}}};
     static const sherd_unit units[4] = {
-        {.name = "a", .first_tensor = 0, .tensor_count = 1, .output_bytes = 640, .activation_bytes = 1000},
-        {.name = "b", .first_tensor = 1, .tensor_count = 1, .output_bytes = 128, .activation_bytes = 0},
-        {.name = "c", .first_tensor = 2, .tensor_count = 1, .output_bytes = 320, .activation_bytes = 3000},
-        {.name = "d", .first_tensor = 3, .tensor_count = 1, .output_bytes = 64, .activation_bytes = 200}};
+        {"a", 0, 1, NULL, 0, .output_bytes = 640, .activation_bytes = 1000, .remade_bytes = 500},
+        {"b", 1, 1, NULL, 0, .output_bytes = 128, .activation_bytes = 0, .remade_bytes = 900},
+        {"c", 2, 1, NULL, 0, .output_bytes = 320, .activation_bytes = 3000, .remade_bytes = 100},
+        {"d", 3, 1, NULL, 0, .output_bytes = 64, .activation_bytes = 200, .remade_bytes = 70}};
     const sherd_model model = {
         .size = sizeof model, .units = units, .unit_count = 4, .tensors = tensors, .tensor_count = 4};
     shd_policy policy = {.world_size = 2, .stage = 3, .prefetch = 1, .state_count = 2, .gradient_slots = 3};
-    for (int recompute = 0; recompute <= 1; recompute++) {
+    const int64_t shared_bytes[] = {0, 3008 + 128, 960};
+    const int64_t own_bytes[] = {1024 + 512 + 960 + 3008 + 128 + 256 + 128, 256 + 128, 1024 + 3008 + 256 + 128};
+    for (sherd_recompute recompute = SHERD_RECOMPUTE_NONE; recompute <= SHERD_RECOMPUTE_PART; recompute++) {
         policy.recompute = recompute;
         shd_plan *plan;
         cr_assert_eq(shd_plan_create(&model, &policy, &plan), SHERD_OK);
         cr_assert_eq(plan->category_bytes[SHD_CATEGORY_ACTIVATIONS],
-                     640 + 128 + 320 + 64 + (recompute ? 3008 + 256 : 1024 + 3008 + 256));
-        cr_assert_eq(plan->units[0].activation_buffer == plan->units[2].activation_buffer, recompute);
-        cr_assert_eq(plan->units[1].activation_buffer, -1);
-        cr_assert_neq(plan->units[3].activation_buffer, plan->units[2].activation_buffer);
-        for (int32_t u = 0; u < 4; u++) cr_assert_eq(plan->units[u].recomputed, recompute && u % 2 == 0);
+                     640 + 128 + 320 + 64 + shared_bytes[recompute] + own_bytes[recompute]);
+        const shd_unit_plan *a = &plan->units[0], *b = &plan->units[1], *c = &plan->units[2], *d = &plan->units[3];
+        cr_assert_eq(a->activation_buffer == c->activation_buffer, recompute == SHERD_RECOMPUTE_UNIT);
+        cr_assert_eq(a->remade_buffer == b->remade_buffer, recompute != SHERD_RECOMPUTE_NONE);
+        cr_assert_eq(a->remade_buffer == c->remade_buffer, recompute != SHERD_RECOMPUTE_NONE);
+        cr_assert_eq(a->remade_buffer == a->activation_buffer, recompute == SHERD_RECOMPUTE_UNIT);
+        cr_assert_eq(a->remade_first_byte, recompute == SHERD_RECOMPUTE_UNIT ? 1024 : 0);
+        cr_assert_eq(c->remade_first_byte, recompute == SHERD_RECOMPUTE_UNIT ? 3008 : 0);
+        cr_assert_eq(b->activation_buffer, -1);
+        cr_assert(d->activation_buffer != c->activation_buffer && d->remade_buffer != c->remade_buffer);
+        for (int32_t u = 0; u < 4; u++)
+            cr_assert_eq(plan->units[u].recomputed, recompute != SHERD_RECOMPUTE_NONE && u < 3);
         shd_plan_destroy(plan);
     }
 }
@@ -436,12 +450,15 @@ static void change(int which, model_box *box, shd_policy *policy) {
     case 17: box->tensors[3].shape[0] = 8; break;
     case 18: box->units[1].tensor_count = 1, box->units[2].first_tensor = 2, box->units[2].tensor_count = 2; break;
     case 19: policy->gradient_slots = 4; break; /* changes no buffer, only a promise */
+    case 20: box->units[0].remade_bytes = 99; break;
+    case 21: policy->recompute = SHERD_RECOMPUTE_UNIT; break;
+    case 22: policy->recompute = SHERD_RECOMPUTE_PART; break; /* no buffer either: nothing is remade in this model */
     default: cr_assert_fail("no such change");
     }
 }
 
 Test(plan, hashes_everything_that_ranks_must_agree_on) {
-    enum { CHANGES = 20 };
+    enum { CHANGES = 23 };
     uint64_t hashes[CHANGES];
     for (int i = 0; i < CHANGES; i++) {
         model_box box;
@@ -468,7 +485,8 @@ static uint64_t layout_hash_after(int what) {
 
 Test(plan, the_layout_hash_knows_what_is_stored_and_nothing_else) {
     /* As change() numbers them. */
-    static const int stored[] = {1, 5, 7, 8, 9, 10, 17, 18}, computed[] = {2, 3, 4, 6, 11, 12, 13, 14, 15, 16, 19};
+    static const int stored[] = {1, 5, 7, 8, 9, 10, 17, 18},
+                     computed[] = {2, 3, 4, 6, 11, 12, 13, 14, 15, 16, 19, 20, 21, 22};
     for (size_t i = 0; i < sizeof stored / sizeof *stored; i++)
         cr_expect_neq(layout_hash_after(stored[i]), layout_hash_after(0), "change %d", stored[i]);
     for (size_t i = 0; i < sizeof computed / sizeof *computed; i++)

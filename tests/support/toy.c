@@ -16,7 +16,12 @@ static const sherd_tensor tensors[TOY_TENSORS] = {
 };
 static const int32_t shared_by_head[] = {0};
 static const sherd_unit units[TOY_UNITS] = {
-    {.name = "embedding", .first_tensor = TOY_TABLE, .tensor_count = 2, .output_bytes = 100, .activation_bytes = 100},
+    {.name = "embedding",
+     .first_tensor = TOY_TABLE,
+     .tensor_count = 2,
+     .output_bytes = 100,
+     .activation_bytes = 100,
+     .remade_bytes = 40},
     {.name = "middle", .first_tensor = TOY_GAIN, .tensor_count = 3},
     {.name = "constant", .first_tensor = TOY_MASK, .tensor_count = 1, .output_bytes = 64, .activation_bytes = 64},
     {.name = "head", .first_tensor = TOY_BIAS, .tensor_count = 1, .shares = shared_by_head, .share_count = 1},
@@ -96,15 +101,19 @@ void toy_oracle_step(toy_oracle *oracle, int64_t batch, float lr) {
     oracle->sample += batch;
 }
 
-/* A unit's forward leaves its mark in its output and its activations; its backward must find both. */
+/* A unit's forward leaves its mark in its output and its activations; its backward must find them all. */
 static int check_memory(const sherd_view *view, bool backward) {
     unsigned char *output = view->outputs[view->unit], *activations = view->activations[view->unit];
+    unsigned char *remade = view->remade[view->unit];
     int mark = 1 + view->unit + TOY_UNITS * view->micro_step;
     EXPECT(!view->again || (view->training && !backward));
+    EXPECT(!view->part_again || view->again);
+    if (remade && backward) EXPECT(remade[39] == mark);
+    if (remade && !backward) remade[39] = (unsigned char)mark;
     if (output && (backward || view->again)) EXPECT(*output == mark);
     if (output && !backward) *output = (unsigned char)mark;
-    if (activations && backward) EXPECT(*activations == mark);
-    if (activations && !backward) *activations = (unsigned char)mark;
+    if (activations && (backward || view->part_again)) EXPECT(*activations == mark);
+    if (activations && !backward && !view->part_again) memset(activations, mark, view->unit == 0 ? 100 : 64);
     return 0;
 }
 
@@ -118,6 +127,7 @@ static int check_view(const sherd_view *view, const toy_oracle *before, int32_t 
         if (lent) EXPECT(memcmp(view->parameters[t], before->parameters[t], (size_t)toy_count(t) * sizeof(float)) == 0);
     }
     EXPECT(view->scratch && view->logits && view->outputs[0] && view->activations[0] && !view->activations[1]);
+    EXPECT(view->remade[0] && !view->remade[1] && !view->remade[2]);
     memset(view->scratch, 0x7F, 1000);
     return check_memory(view, backward);
 }
@@ -149,10 +159,11 @@ int toy_step(sherd_session *session, const toy_oracle *before, const sherd_optio
             EXPECT(sherd_forward_end(session, u) == SHERD_OK);
         }
         for (int32_t u = TOY_UNITS; u-- > 0;) {
-            /* embedding and constant have activations, and are not the last */
-            if (options->recompute == SHERD_RECOMPUTE_UNIT && (u == 0 || u == 2)) {
+            /* embedding and constant have activations, and are not the last; embedding has remade ones too */
+            bool part = options->recompute == SHERD_RECOMPUTE_PART;
+            if ((part && u == 0) || (options->recompute == SHERD_RECOMPUTE_UNIT && (u == 0 || u == 2))) {
                 EXPECT(sherd_backward_begin(session, u, &view) == SHERD_STATE);
-                EXPECT(sherd_forward_begin(session, u, &view) == SHERD_OK && view.again);
+                EXPECT(sherd_forward_begin(session, u, &view) == SHERD_OK && view.again && view.part_again == part);
                 int line = check_view(&view, before, u, false);
                 if (line) return line;
                 EXPECT(sherd_forward_end(session, u) == SHERD_OK);

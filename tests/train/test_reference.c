@@ -102,12 +102,16 @@ static void check_recompute(const char *name) {
     json_t *reference = load(name, "case.json");
     make_job(name, reference, job);
     run_job(job, (const char *const[]){"run.ranks=2", "run.dir=kept", NULL}, &kept);
-    run_job(job, (const char *const[]){"run.ranks=2", "run.dir=again", "train.recompute=unit", NULL}, &again);
-    cr_assert(kept.status[0] == SHERD_OK && again.status[0] == SHERD_OK, "%s: %s%s", name, kept.cause, again.cause);
-    cr_assert(kept.step_count > 0 && kept.step_count == again.step_count);
-    for (int64_t s = 0; s < kept.step_count; s++)
-        cr_assert(kept.steps[s].loss == again.steps[s].loss && kept.steps[s].grad_norm == again.steps[s].grad_norm,
-                  "%s, step %d", name, (int)s);
+    const char *const choices[][2] = {{"train.recompute=unit", "run.dir=unit"},
+                                      {"train.recompute=attention", "run.dir=attention"}};
+    for (int i = 0; i < 2; i++) {
+        run_job(job, (const char *const[]){"run.ranks=2", choices[i][0], choices[i][1], NULL}, &again);
+        cr_assert(kept.status[0] == SHERD_OK && again.status[0] == SHERD_OK, "%s: %s%s", name, kept.cause, again.cause);
+        cr_assert(kept.step_count > 0 && kept.step_count == again.step_count);
+        for (int64_t s = 0; s < kept.step_count; s++)
+            cr_assert(kept.steps[s].loss == again.steps[s].loss && kept.steps[s].grad_norm == again.steps[s].grad_norm,
+                      "%s, %s, step %d", name, choices[i][0], (int)s);
+    }
     json_decref(reference);
 }
 

@@ -209,8 +209,8 @@ Test(train, refuses_to_go_on_in_another_layout_before_it_starts) {
 
 /* What each rank stores does not depend on how it computes: the next loss is that of a run in one go. */
 Test(train, goes_on_with_other_micro_batches_gathers_prefetch_and_threads) {
-    static const char *const settings[] = {"train.micro_batch=2", "train.recompute=unit", "shard.gather=copy",
-                                           "shard.prefetch=0", "run.threads=2"};
+    static const char *const settings[] = {"train.micro_batch=2", "train.recompute=unit", "train.recompute=attention",
+                                           "shard.gather=copy",   "shard.prefetch=0",     "run.threads=2"};
     job_result whole, result;
     run_job(small_job, SET("train.steps=5", "run.ranks=2", "optimizer.schedule=constant"), &whole);
     expect_ok(&whole);

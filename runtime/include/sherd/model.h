@@ -33,8 +33,11 @@ typedef struct sherd_unit {
     const int32_t *shares;
     int32_t share_count;
     /* Memory that the session lends; 0: the caller has its own. */
-    int64_t output_bytes;     /* for what the next unit reads: kept from forward to backward */
-    int64_t activation_bytes; /* for what only this unit's backward reads; see sherd_options.recompute */
+    int64_t output_bytes; /* for what the next unit reads: kept from forward to backward */
+    /* For what only this unit's backward reads, in two parts: `remade_bytes` for what is cheap to make again from the
+     * output before it and the other part (a transformer block's queries, keys, values and attended output, whose
+     * products are small beside the feed-forward half's). See sherd_options.recompute. */
+    int64_t activation_bytes, remade_bytes;
 } sherd_unit;
 
 /* The whole model. Units run forward in order 0, 1, …, unit_count-1 and backward in the reverse order.

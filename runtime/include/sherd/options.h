@@ -68,8 +68,9 @@ typedef struct sherd_optimizer {
 } sherd_optimizer;
 
 /* What becomes of a unit's activations between its forward and its backward. NONE: they are kept. UNIT: all units but the
- * last share one piece of memory for them, and run forward once more right before their backward. */
-typedef enum sherd_recompute { SHERD_RECOMPUTE_NONE, SHERD_RECOMPUTE_UNIT } sherd_recompute;
+ * last share one piece of memory for them, and run forward once more right before their backward. PART: the same for
+ * what sherd_unit.remade_bytes holds alone; the rest is kept. */
+typedef enum sherd_recompute { SHERD_RECOMPUTE_NONE, SHERD_RECOMPUTE_UNIT, SHERD_RECOMPUTE_PART } sherd_recompute;
 
 /* Owns: every pointer is borrowed during sherd_session_create. */
 typedef struct sherd_options {

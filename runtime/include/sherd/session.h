@@ -2,8 +2,9 @@
  *
  * A step is a fixed sequence: step_begin, then micro_steps times (forward of units 0 … U-1, backward of units U-1 … 0),
  * then step. With recompute UNIT, each unit that has activations, but the last, runs forward again right before its
- * backward: forward_begin and forward_end come once more for it. The brackets advance the session's step program: what lies between a begin and its end may read the
- * parameters of that unit (and of the units it shares), nothing else is guaranteed to be there.
+ * backward: forward_begin and forward_end come once more for it; with PART, each that has remade activations. The
+ * brackets advance the session's step program: what lies between a begin and its end may read the parameters of that
+ * unit (and of the units it shares), nothing else is guaranteed to be there.
  * Threads: a session belongs to one thread at a time; different sessions are independent. */
 #ifndef SHERD_SESSION_H
 #define SHERD_SESSION_H
@@ -24,7 +25,8 @@ typedef struct sherd_view {
     int32_t micro_step; /* 0 … micro_steps-1, in an evaluation eval_micro_steps-1 */
     bool training;      /* false inside an evaluation */
     bool again;         /* a forward that runs once more for its backward: the unit's output is still there */
-    float loss_scale;   /* 1 ÷ counted targets of the global batch; 0 when there are none, and outside backward */
+    bool part_again;  /* with `again`: `activations` are still there too, only `remade` is to be made; recompute PART */
+    float loss_scale; /* 1 ÷ counted targets of the global batch; 0 when there are none, and outside backward */
 
     /* By tensor index, fp32, row-major, 64-byte aligned. NULL where this unit may not read. For tensors without elements
      * pointers mean nothing, here and below. */
@@ -33,10 +35,12 @@ typedef struct sherd_view {
      * may not write. A gradient's first writer in a micro-batch must write every element: it holds garbage before. */
     float *const *gradients;
 
-    void *const *outputs;     /* by unit index, each 64-byte aligned; NULL where a unit asked for none */
-    void *const *activations; /* likewise; with recompute UNIT one memory for all units that are recomputed */
-    void *scratch;            /* sherd_model.scratch_bytes, 64-byte aligned; NULL when 0 */
-    void *logits;             /* sherd_model.logits_bytes, likewise */
+    void *const *outputs; /* by unit index, each 64-byte aligned; NULL where a unit asked for none */
+    /* Likewise, sherd_unit.activation_bytes and remade_bytes. Those of recomputed units are one memory, whose contents
+     * last from a unit's second forward to its backward. */
+    void *const *activations, *const *remade;
+    void *scratch; /* sherd_model.scratch_bytes, 64-byte aligned; NULL when 0 */
+    void *logits;  /* sherd_model.logits_bytes, likewise */
 } sherd_view;
 
 /* Sums of a trainer's own beside the loss: correct predictions, a second loss. */
