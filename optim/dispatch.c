@@ -14,3 +14,8 @@ int32_t shd_optim_kernels_list(const shd_optim_kernels *list[SHD_OPTIM_KERNELS_M
 #endif
     return count;
 }
+
+const shd_optim_kernels *shd_optim_kernels_best(void) {
+    const shd_optim_kernels *list[SHD_OPTIM_KERNELS_MAX];
+    return list[shd_optim_kernels_list(list) - 1];
+}

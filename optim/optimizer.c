@@ -61,13 +61,8 @@ const char *shd_optimizer_state_name(const sherd_optimizer *optimizer, int32_t i
 
 double shd_clip_scale(double clip, double norm) { return clip > 0 && norm > clip ? clip / (norm + 1e-6) : 1; }
 
-static const shd_optim_kernels *best_kernels(void) {
-    const shd_optim_kernels *list[SHD_OPTIM_KERNELS_MAX];
-    return list[shd_optim_kernels_list(list) - 1];
-}
-
 static shd_update_fn pick_update(const sherd_optimizer *optimizer) {
-    const shd_optim_kernels *kernels = best_kernels();
+    const shd_optim_kernels *kernels = shd_optim_kernels_best();
     switch (optimizer->kind) {
     case SHERD_ADAMW: return kernels->adamw;
     case SHERD_ADAM: return kernels->adam;
@@ -102,6 +97,7 @@ enum { CHUNK_COUNT = 16384, CHUNK_BLOCKS = CHUNK_COUNT / SHD_OPTIM_BLOCK_COUNT }
 
 typedef struct update_task {
     shd_update_fn run;
+    shd_round_fn round; /* NULL: nothing to round */
     shd_update_constants constants;
     const shd_update *update;
 } update_task;
@@ -115,12 +111,14 @@ static void update_chunk(void *argument, int64_t index, int32_t worker) {
     for (int i = 0; i < 2; i++)
         if (states[i]) states[i] += first;
     task->run(&task->constants, update->parameters + first, update->gradients + first, states[0], states[1], count);
+    if (task->round) task->round(update->parameters + first, (uint16_t *)update->rounded + first, count);
 }
 
 void shd_optimizer_update(const sherd_optimizer *optimizer, shd_pool *pool, const shd_update *update) {
     if (update->count == 0) return;
     update_task task = {
         .run = pick_update(optimizer), .constants = make_constants(optimizer, update), .update = update};
+    if (update->rounded) task.round = shd_optim_round(shd_optim_kernels_best(), update->rounded_dtype);
     shd_pool_run(pool, update_chunk, &task, shd_div_ceil(update->count, CHUNK_COUNT));
 }
 
@@ -141,7 +139,7 @@ static void square_chunk(void *argument, int64_t index, int32_t worker) {
 
 void shd_square_sum(shd_pool *pool, const float *values, int64_t count, double *partials, shd_exact_sum *sum) {
     assert(count % SHD_OPTIM_BLOCK_COUNT == 0);
-    square_task task = {.kernels = best_kernels(),
+    square_task task = {.kernels = shd_optim_kernels_best(),
                         .values = values,
                         .block_count = count / SHD_OPTIM_BLOCK_COUNT,
                         .partials = partials};

@@ -22,6 +22,7 @@
 #include "runtime/base/exact_sum.h"
 #include "runtime/device/pool.h"
 
+#include <sherd/dtype.h>
 #include <sherd/options.h>
 #include <stdint.h>
 
@@ -39,16 +40,18 @@ const char *shd_optimizer_state_name(const sherd_optimizer *optimizer, int32_t i
 double shd_clip_scale(double clip, double norm);
 
 typedef struct shd_update {
-    float *parameters;      /* [count], updated */
-    const float *gradients; /* [count] */
-    float *states[2];       /* [count] each, as many as the optimizer has, updated; zero before the first step */
+    float *parameters;         /* [count], updated */
+    void *rounded;             /* [count] of rounded_dtype: gets the new parameters, rounded; may be NULL */
+    sherd_dtype rounded_dtype; /* BF16 or FP16 */
+    const float *gradients;    /* [count] */
+    float *states[2];          /* [count] each, as many as the optimizer has, updated; zero before the first step */
     int64_t count;
     int64_t step;            /* completed updates before this one */
     double lr, weight_decay; /* of this span */
     float gradient_scale;    /* from clipping; gradients are multiplied by it first */
 } shd_update;
 
-/* Updates one span; its arrays must not overlap. Elements whose parameter, gradient and state are zero stay zero:
+/* Updates one span, and what is rounded while it is in the cache; its arrays must not overlap. Elements whose parameter, gradient and state are zero stay zero:
  * padding needs no mask.
  * Threads: spreads over `pool`. */
 void shd_optimizer_update(const sherd_optimizer *optimizer, shd_pool *pool, const shd_update *update);

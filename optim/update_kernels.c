@@ -2,6 +2,8 @@
  * -fno-math-errno lets it use the vector square root, which rounds as the scalar one does. */
 #include "optim/update_kernels.h"
 
+#include "runtime/base/dtype.h"
+
 #include <math.h>
 
 #define PASTE_(a, b) a##b
@@ -105,6 +107,14 @@ static void sum_squares(const float *restrict values, int64_t block_count, doubl
     }
 }
 
+static void round_bf16(const float *restrict from, uint16_t *restrict to, int64_t count) {
+    for (int64_t i = 0; i < count; i++) to[i] = shd_bf16_round(from[i]);
+}
+
+static void round_fp16(const float *restrict from, uint16_t *restrict to, int64_t count) {
+    for (int64_t i = 0; i < count; i++) to[i] = shd_fp16_round(from[i]);
+}
+
 extern const shd_optim_kernels PASTE(shd_optim_kernels_, SHD_ISA);
 const shd_optim_kernels PASTE(shd_optim_kernels_, SHD_ISA) = {
     .name = TEXT(SHD_ISA),
@@ -115,4 +125,6 @@ const shd_optim_kernels PASTE(shd_optim_kernels_, SHD_ISA) = {
     .sgd_momentum = update_sgd_momentum,
     .sgd_nesterov = update_sgd_nesterov,
     .square_sums = sum_squares,
+    .round_bf16 = round_bf16,
+    .round_fp16 = round_fp16,
 };

@@ -5,6 +5,7 @@
 #ifndef SHD_OPTIM_UPDATE_KERNELS_H
 #define SHD_OPTIM_UPDATE_KERNELS_H
 
+#include <sherd/dtype.h>
 #include <stdint.h>
 
 /* What is the same for all elements of a span, rounded once from double. */
@@ -24,16 +25,27 @@ typedef struct shd_update_constants {
 typedef void (*shd_update_fn)(const shd_update_constants *constants, float *parameters, const float *gradients,
                               float *state0, float *state1, int64_t count);
 
+/* to[i] = from[i], rounded to a 16-bit type. */
+typedef void (*shd_round_fn)(const float *from, uint16_t *to, int64_t count);
+
 typedef struct shd_optim_kernels {
     const char *name; /* of the instruction set */
     shd_update_fn adamw, adam, lion, sgd, sgd_momentum, sgd_nesterov;
     /* partials[b] = Σ of the squares of block b's 256 values: 16 lanes, folded in lane order. */
     void (*square_sums)(const float *values, int64_t block_count, double *partials);
+    shd_round_fn round_bf16, round_fp16;
 } shd_optim_kernels;
 
 enum { SHD_OPTIM_KERNELS_MAX = 3, SHD_OPTIM_BLOCK_COUNT = 256 };
 
 /* Lists the sets that this CPU runs, slowest first; returns how many, at least 1. */
 int32_t shd_optim_kernels_list(const shd_optim_kernels *list[SHD_OPTIM_KERNELS_MAX]);
+/* The last of them. */
+const shd_optim_kernels *shd_optim_kernels_best(void);
+
+/* The set's rounding to `dtype`, BF16 or FP16. */
+static inline shd_round_fn shd_optim_round(const shd_optim_kernels *kernels, sherd_dtype dtype) {
+    return dtype == SHERD_BF16 ? kernels->round_bf16 : kernels->round_fp16;
+}
 
 #endif

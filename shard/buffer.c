@@ -3,11 +3,13 @@
  *                    stage 0           1, 2 copy         3 copy            1-3 shared        one rank
  *   parameters       PRIVATE, full     EXPORTED, full    EXPORTED, shard   HOST, full        PRIVATE, full
  *   gather slots     -                 -                 PRIVATE           -                 -
+ *   masters          PRIVATE, full     PRIVATE, shard    PRIVATE, shard    PRIVATE, shard    PRIVATE, full = shard
  *   gradient slots   EXPORTED          EXPORTED          EXPORTED          EXPORTED          PRIVATE
  *   accumulator      EXPORTED, full    PRIVATE, shard    PRIVATE, shard    PRIVATE, shard    PRIVATE, full = shard
  *   states           PRIVATE, full     PRIVATE, shard    PRIVATE, shard    PRIVATE, shard    PRIVATE, full = shard
  *
- * Work memory is PRIVATE. With one rank the shard is the whole group. */
+ * Masters are there when parameters are 16-bit. With a 16-bit reduce_dtype gradient slots are PRIVATE, and rounded slots
+ * are where they would be. Work memory is PRIVATE. With one rank the shard is the whole group. */
 #include "shard/parts.h"
 
 #include "runtime/base/arith.h"
@@ -33,14 +35,16 @@ static sherd_status add_buffer(shd_plan *plan, shd_buffer buffer, int32_t *index
 static sherd_status add_parameters(shd_plan *plan, int32_t g) {
     const shd_policy *policy = &plan->policy;
     shd_group *group = &plan->groups[g];
+    sherd_dtype dtype = policy->parameter_dtype;
     if (shd_policy_copies(policy))
         return add_buffer(plan,
                           (shd_buffer){.kind = SHD_BUFFER_SHARD,
-                                       .category = SHD_CATEGORY_MASTER,
+                                       .category = dtype == SHERD_FP32 ? SHD_CATEGORY_MASTER : SHD_CATEGORY_PARAMETERS,
                                        .place = SHD_PLACE_EXPORTED,
+                                       .dtype = dtype,
                                        .owner_index = g,
                                        .state_index = -1,
-                                       .bytes = group->shard_count * SHD_ELEMENT_BYTES},
+                                       .bytes = group->shard_count * shd_dtype_bytes(dtype)},
                           &group->shard_buffer);
     shd_place place = policy->gather_shared                           ? SHD_PLACE_HOST
                       : policy->stage == 0 || policy->world_size == 1 ? SHD_PLACE_PRIVATE
@@ -49,10 +53,29 @@ static sherd_status add_parameters(shd_plan *plan, int32_t g) {
                       (shd_buffer){.kind = SHD_BUFFER_PARAMETERS,
                                    .category = SHD_CATEGORY_PARAMETERS,
                                    .place = place,
+                                   .dtype = dtype,
                                    .owner_index = g,
                                    .state_index = -1,
-                                   .bytes = group->padded_count * SHD_ELEMENT_BYTES},
+                                   .bytes = group->padded_count * shd_dtype_bytes(dtype)},
                       &group->parameters_buffer);
+}
+
+/* Elements that this rank updates. */
+static int64_t own_count(const shd_plan *plan, const shd_group *group) {
+    return plan->policy.stage == 0 ? group->padded_count : group->shard_count;
+}
+
+static sherd_status add_master(shd_plan *plan, int32_t g) {
+    shd_group *group = &plan->groups[g];
+    if (plan->policy.parameter_dtype == SHERD_FP32) return SHERD_OK;
+    return add_buffer(plan,
+                      (shd_buffer){.kind = SHD_BUFFER_MASTER,
+                                   .category = SHD_CATEGORY_MASTER,
+                                   .place = SHD_PLACE_PRIVATE,
+                                   .owner_index = g,
+                                   .state_index = -1,
+                                   .bytes = own_count(plan, group) * SHD_FLOAT_BYTES},
+                      &group->master_buffer);
 }
 
 static sherd_status add_accumulator(shd_plan *plan, int32_t g) {
@@ -65,20 +88,19 @@ static sherd_status add_accumulator(shd_plan *plan, int32_t g) {
                                    .place = full && policy->world_size > 1 ? SHD_PLACE_EXPORTED : SHD_PLACE_PRIVATE,
                                    .owner_index = g,
                                    .state_index = -1,
-                                   .bytes = (full ? group->padded_count : group->shard_count) * SHD_ELEMENT_BYTES},
+                                   .bytes = own_count(plan, group) * SHD_FLOAT_BYTES},
                       &group->accumulator_buffer);
 }
 
 static sherd_status add_state(shd_plan *plan, int32_t g, int32_t state) {
     shd_group *group = &plan->groups[g];
-    int64_t count = plan->policy.stage == 0 ? group->padded_count : group->shard_count;
     return add_buffer(plan,
                       (shd_buffer){.kind = SHD_BUFFER_STATE,
                                    .category = SHD_CATEGORY_OPTIMIZER,
                                    .place = SHD_PLACE_PRIVATE,
                                    .owner_index = g,
                                    .state_index = state,
-                                   .bytes = count * SHD_ELEMENT_BYTES},
+                                   .bytes = own_count(plan, group) * SHD_FLOAT_BYTES},
                       &group->state_buffers[state]);
 }
 
@@ -122,15 +144,19 @@ static void tenancy_fini(tenancy *tenants) {
     shd_free(tenants->slot_bytes);
 }
 
+/* What a unit needs in a slot. */
+static int64_t tenant_bytes(const shd_unit_plan *unit, const shd_buffer *slot) {
+    if (slot->kind == SHD_BUFFER_GATHER_SLOT) return unit->gathered_bytes;
+    return unit->gradient_bytes / SHD_FLOAT_BYTES * shd_dtype_bytes(slot->dtype);
+}
+
 /* Houses `count` residencies, sorted by issue_event, in slots like `slot`; each stays `linger` events longer. */
 static sherd_status house(shd_plan *plan, shd_residency *residencies, int32_t count, int32_t linger, shd_buffer slot,
                           const tenancy *tenants) {
-    bool gradients = slot.kind == SHD_BUFFER_GRADIENT_SLOT;
     for (int32_t i = 0; i < count; i++) {
-        const shd_unit_plan *unit = &plan->units[residencies[i].unit_index];
         tenants->first[i] = residencies[i].issue_event;
         tenants->last[i] = residencies[i].last_event + linger;
-        tenants->bytes[i] = gradients ? unit->gradient_bytes : unit->gathered_bytes;
+        tenants->bytes[i] = tenant_bytes(&plan->units[residencies[i].unit_index], &slot);
     }
     int32_t slot_count =
         shd_assign_slots(count, tenants->first, tenants->last, tenants->bytes, tenants->slot_of, tenants->slot_bytes);
@@ -154,10 +180,29 @@ static int compare_ends(const void *a, const void *b) {
     return (x->last_event > y->last_event) - (x->last_event < y->last_event);
 }
 
+/* Gradients as the caller writes them; those that are rounded are free as soon as that is done. */
+static sherd_status house_gradients(shd_plan *plan, shd_buffer slot, const tenancy *tenants) {
+    size_t count = (size_t)plan->gradient_count;
+    int32_t linger = plan->policy.gradient_slots - 1;
+    if (plan->rounded) {
+        shd_buffer rounded_slot = slot;
+        rounded_slot.kind = SHD_BUFFER_ROUNDED_SLOT;
+        rounded_slot.dtype = plan->policy.reduce_dtype;
+        SHD_TRY(house(plan, plan->rounded, plan->gradient_count, linger, rounded_slot, tenants));
+        slot.place = SHD_PLACE_PRIVATE;
+        linger = 0;
+    }
+    qsort(plan->gradients, count, sizeof *plan->gradients, compare_begins);
+    SHD_TRY(house(plan, plan->gradients, plan->gradient_count, linger, slot, tenants));
+    qsort(plan->gradients, count, sizeof *plan->gradients, compare_ends);
+    return SHERD_OK;
+}
+
 static sherd_status house_all(shd_plan *plan, const tenancy *tenants) {
     shd_buffer gather_slot = {.kind = SHD_BUFFER_GATHER_SLOT,
                               .category = SHD_CATEGORY_GATHER_BUFFERS,
                               .place = SHD_PLACE_PRIVATE,
+                              .dtype = plan->policy.parameter_dtype,
                               .state_index = -1,
                               .transient = true};
     shd_buffer gradient_slot = {.kind = SHD_BUFFER_GRADIENT_SLOT,
@@ -167,12 +212,7 @@ static sherd_status house_all(shd_plan *plan, const tenancy *tenants) {
                                 .transient = true};
     if (shd_policy_copies(&plan->policy))
         SHD_TRY(house(plan, plan->gathers, plan->gather_count, 0, gather_slot, tenants));
-    size_t count = (size_t)plan->gradient_count;
-    qsort(plan->gradients, count, sizeof *plan->gradients, compare_begins);
-    SHD_TRY(
-        house(plan, plan->gradients, plan->gradient_count, plan->policy.gradient_slots - 1, gradient_slot, tenants));
-    qsort(plan->gradients, count, sizeof *plan->gradients, compare_ends);
-    return SHERD_OK;
+    return house_gradients(plan, gradient_slot, tenants);
 }
 
 static sherd_status add_slots(shd_plan *plan) {
@@ -215,8 +255,8 @@ static sherd_status add_activations(shd_plan *plan) {
 }
 
 sherd_status shd_plan_buffers(shd_plan *plan) {
-    size_t capacity = (size_t)plan->group_count * (2 + SHD_MAX_STATES) + (size_t)plan->gather_count +
-                      (size_t)plan->gradient_count + 3 * (size_t)plan->unit_count + 4;
+    size_t capacity = (size_t)plan->group_count * (3 + SHD_MAX_STATES) + (size_t)plan->gather_count +
+                      2 * (size_t)plan->gradient_count + 3 * (size_t)plan->unit_count + 4;
     plan->buffers = shd_alloc(capacity, sizeof *plan->buffers);
     if (!plan->buffers) return shd_fail(SHERD_MEMORY, "no memory for the plan's buffers");
 
@@ -224,6 +264,7 @@ sherd_status shd_plan_buffers(shd_plan *plan) {
     for (int32_t g = 0; g < plan->group_count; g++) SHD_TRY(add_parameters(plan, g));
     for (int32_t g = 0; g < plan->group_count; g++) {
         if (!plan->groups[g].trainable) continue;
+        SHD_TRY(add_master(plan, g));
         SHD_TRY(add_accumulator(plan, g));
         for (int32_t state = 0; state < plan->policy.state_count; state++) SHD_TRY(add_state(plan, g, state));
         partial_count = shd_max(partial_count, plan->groups[g].shard_count / SHD_BLOCK_COUNT);

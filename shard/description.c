@@ -190,6 +190,13 @@ sherd_status shd_policy_check(const shd_policy *policy) {
     if (policy->state_count < 0 || policy->state_count > SHD_MAX_STATES)
         return shd_fail(SHERD_CONFIG, "the optimizer has %" PRId32 " states an element; 0 to %d are possible",
                         policy->state_count, SHD_MAX_STATES);
+    if (policy->parameter_dtype != SHERD_FP32 && policy->parameter_dtype != SHERD_BF16 &&
+        policy->parameter_dtype != SHERD_FP16)
+        return shd_fail(SHERD_CONFIG, "train.precision has the unknown value %d; it must be fp32, bf16 or fp16",
+                        (int)policy->parameter_dtype);
+    if (policy->reduce_dtype != SHERD_FP32 && policy->reduce_dtype != SHERD_BF16)
+        return shd_fail(SHERD_CONFIG, "shard.reduce_dtype is %s; it must be fp32 or bf16",
+                        shd_dtype_text(policy->reduce_dtype));
     if (policy->gradient_slots < 1 || policy->gradient_slots > SHD_MAX_GRADIENT_SLOTS)
         return shd_fail(SHERD_CONFIG, "gradient_slots is %" PRId32 "; it must be 1 to %d", policy->gradient_slots,
                         SHD_MAX_GRADIENT_SLOTS);

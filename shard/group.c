@@ -16,6 +16,7 @@ static int32_t find_group(shd_plan *plan, int32_t u, bool trainable) {
                                            .trainable = trainable,
                                            .parameters_buffer = -1,
                                            .shard_buffer = -1,
+                                           .master_buffer = -1,
                                            .accumulator_buffer = -1,
                                            .state_buffers = {-1, -1}};
     }
@@ -38,13 +39,14 @@ static void lay_tensors(shd_plan *plan, int32_t u, bool trainable) {
     }
 }
 
+/* Returns the group's elements, padding included. */
 static int64_t cut_group(shd_plan *plan, int32_t index) {
     if (index < 0) return 0;
     shd_group *group = &plan->groups[index];
     int64_t blocks = shd_div_ceil(group->used_count, SHD_BLOCK_COUNT);
     group->shard_count = shd_div_ceil(blocks, plan->policy.world_size) * SHD_BLOCK_COUNT;
     group->padded_count = group->shard_count * plan->policy.world_size;
-    return group->padded_count * SHD_ELEMENT_BYTES;
+    return group->padded_count;
 }
 
 sherd_status shd_plan_layout(shd_plan *plan) {
@@ -54,8 +56,9 @@ sherd_status shd_plan_layout(shd_plan *plan) {
         lay_tensors(plan, u, true);
         lay_tensors(plan, u, false);
         shd_unit_plan *unit = &plan->units[u];
-        unit->gradient_bytes = cut_group(plan, unit->trainable_group);
-        unit->gathered_bytes = unit->gradient_bytes + cut_group(plan, unit->frozen_group);
+        int64_t trainable = cut_group(plan, unit->trainable_group), frozen = cut_group(plan, unit->frozen_group);
+        unit->gradient_bytes = trainable * SHD_FLOAT_BYTES;
+        unit->gathered_bytes = (trainable + frozen) * shd_dtype_bytes(plan->policy.parameter_dtype);
     }
     return SHERD_OK;
 }

@@ -20,6 +20,7 @@ const char *shd_buffer_kind_text(shd_buffer_kind kind) {
     static const char *const texts[] = {
         [SHD_BUFFER_PARAMETERS] = "parameters",   [SHD_BUFFER_SHARD] = "shard",
         [SHD_BUFFER_GATHER_SLOT] = "gather_slot", [SHD_BUFFER_GRADIENT_SLOT] = "gradient_slot",
+        [SHD_BUFFER_MASTER] = "master",           [SHD_BUFFER_ROUNDED_SLOT] = "rounded_slot",
         [SHD_BUFFER_ACCUMULATOR] = "accumulator", [SHD_BUFFER_STATE] = "state",
         [SHD_BUFFER_OUTPUT] = "output",           [SHD_BUFFER_ACTIVATIONS] = "activations",
         [SHD_BUFFER_REMADE] = "remade",           [SHD_BUFFER_RECOMPUTED] = "recomputed",
@@ -30,14 +31,16 @@ const char *shd_buffer_kind_text(shd_buffer_kind kind) {
 }
 
 static int64_t count_model_states(const shd_plan *plan) {
-    int64_t bytes = 0;
+    int32_t stage = plan->policy.stage;
+    int64_t value_bytes = shd_dtype_bytes(plan->policy.parameter_dtype), bytes = 0;
+    bool mixed = plan->policy.parameter_dtype != SHERD_FP32;
+    int64_t optimizer_bytes = SHD_FLOAT_BYTES * (plan->policy.state_count + mixed);
     for (int32_t g = 0; g < plan->group_count; g++) {
         const shd_group *group = &plan->groups[g];
-        int32_t stage = plan->policy.stage;
-        int64_t parameters = stage < 3 ? group->padded_count : group->shard_count;
-        int64_t gradients = stage < 2 ? group->padded_count : group->shard_count;
-        int64_t states = plan->policy.state_count * (stage < 1 ? group->padded_count : group->shard_count);
-        bytes += SHD_ELEMENT_BYTES * (parameters + (group->trainable ? gradients + states : 0));
+        bytes += value_bytes * (stage < 3 ? group->padded_count : group->shard_count);
+        if (!group->trainable) continue;
+        bytes += value_bytes * (stage < 2 ? group->padded_count : group->shard_count);
+        bytes += optimizer_bytes * (stage < 1 ? group->padded_count : group->shard_count);
     }
     return bytes;
 }
@@ -87,6 +90,7 @@ void shd_plan_destroy(shd_plan *plan) {
     shd_free(plan->shares);
     shd_free(plan->gathers);
     shd_free(plan->gradients);
+    shd_free(plan->rounded);
     shd_free(plan);
 }
 
@@ -135,25 +139,28 @@ static uint64_t hash_residencies(uint64_t hash, const shd_residency *residencies
 
 uint64_t shd_plan_hash(const shd_plan *plan) {
     const shd_policy *policy = &plan->policy;
-    uint64_t hash =
-        SHD_HASH(0, policy->world_size, policy->stage, policy->gather_shared, policy->prefetch, policy->state_count,
-                 policy->gradient_slots, policy->recompute, plan->unit_count, plan->tensor_count, plan->group_count,
-                 plan->buffer_count, plan->gather_count, plan->gradient_count, plan->scratch_buffer,
-                 plan->scratch_bytes, plan->logits_buffer, plan->logits_bytes, plan->partials_buffer);
+    uint64_t hash = SHD_HASH(0, policy->world_size, policy->stage, policy->gather_shared, policy->prefetch,
+                             policy->state_count, policy->gradient_slots, policy->recompute, policy->parameter_dtype,
+                             policy->reduce_dtype, plan->unit_count, plan->tensor_count, plan->group_count,
+                             plan->buffer_count, plan->gather_count, plan->gradient_count, plan->scratch_buffer,
+                             plan->scratch_bytes, plan->logits_buffer, plan->logits_bytes, plan->partials_buffer);
     hash = hash_description(plan, hash);
     for (int32_t g = 0; g < plan->group_count; g++) {
         const shd_group *group = &plan->groups[g];
         hash = SHD_HASH(hash, group->unit_index, group->trainable, group->used_count, group->shard_count,
-                        group->padded_count, group->parameters_buffer, group->shard_buffer, group->accumulator_buffer);
+                        group->padded_count, group->parameters_buffer, group->shard_buffer, group->master_buffer,
+                        group->accumulator_buffer);
         for (int32_t s = 0; s < SHD_MAX_STATES; s++) hash = SHD_HASH(hash, group->state_buffers[s]);
     }
     for (int32_t b = 0; b < plan->buffer_count; b++) {
         const shd_buffer *buffer = &plan->buffers[b];
-        hash = SHD_HASH(hash, buffer->kind, buffer->category, buffer->place, buffer->owner_index, buffer->state_index,
-                        buffer->offset_bytes, buffer->bytes, buffer->charged_bytes, buffer->transient);
+        hash = SHD_HASH(hash, buffer->kind, buffer->category, buffer->place, buffer->dtype, buffer->owner_index,
+                        buffer->state_index, buffer->offset_bytes, buffer->bytes, buffer->charged_bytes,
+                        buffer->transient);
     }
     hash = hash_residencies(hash, plan->gathers, plan->gather_count);
-    return hash_residencies(hash, plan->gradients, plan->gradient_count);
+    hash = hash_residencies(hash, plan->gradients, plan->gradient_count);
+    return plan->rounded ? hash_residencies(hash, plan->rounded, plan->gradient_count) : hash;
 }
 
 uint64_t shd_plan_layout_hash(const shd_plan *plan) {

@@ -9,12 +9,19 @@
  * With one rank nothing is gathered: every stage keeps its groups in full in PRIVATE memory, and the residencies of
  * stage 3 need no slot. Groups without elements have no buffers, units without elements neither residencies nor slots.
  *
+ * Parameters as they are gathered and read, gradients as ranks exchange them, and everything else may be of different
+ * types (policy.parameter_dtype, policy.reduce_dtype, fp32). With 16-bit parameters, trainable groups have fp32 masters
+ * besides, which updates change; frozen groups are kept in 16 bits alone. With 16-bit exchange, the caller writes a
+ * gradient in fp32 into a private slot, and ROUND puts it, rounded, into the slot that peers read.
+ *
  * Time inside one micro-step is counted in events: event e in [0, U) is the forward of unit e, event U + i the backward
  * of unit U-1-i. An evaluation has the first U events only.
  *
  * All ranks' plans differ only in `rank`; offsets of exported and host buffers are the same on every rank. */
 #ifndef SHD_SHARD_PLAN_H
 #define SHD_SHARD_PLAN_H
+
+#include "runtime/base/dtype.h"
 
 #include <sherd/model.h>
 #include <sherd/options.h>
@@ -25,7 +32,7 @@ enum {
     SHD_BLOCK_COUNT = 256,
     SHD_ALIGN_COUNT = 16,
     SHD_ALIGN_BYTES = 64,
-    SHD_ELEMENT_BYTES = 4, /* fp32, everywhere */
+    SHD_FLOAT_BYTES = 4, /* masters, accumulators, states, gradients as callers write them: fp32 in every precision */
     SHD_MAX_STATES = 2,
     SHD_MAX_RANKS = 1 << 16,
     SHD_MAX_UNITS = 1 << 20,
@@ -35,11 +42,13 @@ enum {
 /* What the plan is made for. */
 typedef struct shd_policy {
     int32_t rank, world_size;
-    int32_t stage;             /* 0 … 3 */
-    bool gather_shared;        /* gathered parameters live once per host (never at stage 0, never with one rank) */
-    int32_t prefetch;          /* ≥ 0; stage 3 only */
-    int32_t state_count;       /* optimizer state values per trainable element: 0 … SHD_MAX_STATES */
-    sherd_recompute recompute; /* what units but the last share memory for, and make again in backward */
+    int32_t stage;               /* 0 … 3 */
+    bool gather_shared;          /* gathered parameters live once per host (never at stage 0, never with one rank) */
+    int32_t prefetch;            /* ≥ 0; stage 3 only */
+    int32_t state_count;         /* optimizer state values per trainable element: 0 … SHD_MAX_STATES */
+    sherd_dtype parameter_dtype; /* of parameters as they are gathered and read */
+    sherd_dtype reduce_dtype;    /* of gradients as ranks exchange them: FP32 or BF16 */
+    sherd_recompute recompute;   /* what units but the last share memory for, and make again in backward */
     int32_t gradient_slots; /* ≥ 1: events from a gradient's last write to the reuse of its memory; 3 hides nearly all
                                waiting for peers, 1 is enough with one rank */
 } shd_policy;
@@ -74,7 +83,9 @@ typedef enum shd_buffer_kind {
     SHD_BUFFER_PARAMETERS,    /* a group in full, persistent (all but stage 3 with copy; HOST when gather is shared) */
     SHD_BUFFER_SHARD,         /* a group's own shard (stage 3, copy) */
     SHD_BUFFER_GATHER_SLOT,   /* holds gathered units in turn (stage 3, copy) */
-    SHD_BUFFER_GRADIENT_SLOT, /* holds units' micro-batch gradients in turn */
+    SHD_BUFFER_MASTER,        /* fp32 parameters of a trainable group whose others are 16-bit: as a STATE */
+    SHD_BUFFER_GRADIENT_SLOT, /* holds units' micro-batch gradients in turn, fp32, as the caller writes them */
+    SHD_BUFFER_ROUNDED_SLOT,  /* the same in a 16-bit reduce_dtype, as peers read them */
     SHD_BUFFER_ACCUMULATOR,   /* a group's reduced gradient: own shard, at stage 0 the group in full */
     SHD_BUFFER_STATE,         /* one optimizer state of a group: own shard, at stage 0 in full */
     SHD_BUFFER_OUTPUT,        /* what a unit leaves to the next one */
@@ -93,6 +104,7 @@ typedef struct shd_buffer {
     shd_buffer_kind kind;
     shd_category category;
     shd_place place;
+    sherd_dtype dtype;     /* of its elements; FP32, and without meaning, for the caller's work memory and PARTIALS */
     int32_t owner_index;   /* the group it belongs to; the unit of outputs and activations; a slot's number; else -1 */
     int32_t state_index;   /* of a STATE buffer, else -1 */
     int64_t offset_bytes;  /* in its arena (one arena per place), a multiple of SHD_ALIGN_BYTES */
@@ -101,7 +113,7 @@ typedef struct shd_buffer {
     bool transient;        /* a slot: holds one tenant after another within a step */
 } shd_buffer;
 
-/* One flat group. Counts are elements (fp32). Buffer indices are -1 where there is none. */
+/* One flat group. Counts are elements. Buffer indices are -1 where there is none. */
 typedef struct shd_group {
     int32_t unit_index;
     bool trainable;
@@ -110,6 +122,7 @@ typedef struct shd_group {
     int64_t padded_count; /* shard_count × world_size */
     int32_t parameters_buffer; /* PARAMETERS; -1 at stage 3 with copy (then see the unit's gather slot) */
     int32_t shard_buffer;      /* SHARD; -1 elsewhere: the own shard lies inside parameters_buffer */
+    int32_t master_buffer;     /* MASTER; -1: the values above are all there is */
     int32_t accumulator_buffer;
     int32_t state_buffers[SHD_MAX_STATES];
 } shd_group;
@@ -124,7 +137,8 @@ typedef struct shd_tensor_place {
 /* A unit's stay in gathered form or of its gradient, in events of one micro-step. */
 typedef struct shd_residency {
     int32_t unit_index;
-    int32_t slot_buffer; /* GATHER_SLOT or GRADIENT_SLOT; -1 for gathers that need none (shared, or one rank) */
+    int32_t
+        slot_buffer; /* GATHER_SLOT, GRADIENT_SLOT or ROUNDED_SLOT; -1 for gathers that need none (shared, or one rank) */
     int32_t issue_event; /* GATHER is issued before this event; for gradients = first_event */
     int32_t first_event; /* first reader (first writer, for gradients) */
     int32_t last_event;  /* last reader: RELEASE follows (last writer: REDUCE follows) */
@@ -143,8 +157,8 @@ typedef struct shd_unit_plan {
     bool recomputed;                        /* some of this is made again right before its backward */
     int64_t output_bytes, activation_bytes; /* as described; the buffers are rounded up */
     int64_t remade_bytes;
-    int64_t gathered_bytes; /* both groups in full */
-    int64_t gradient_bytes; /* the trainable group in full; 0: nothing to reduce */
+    int64_t gathered_bytes; /* both groups in full, in parameter_dtype */
+    int64_t gradient_bytes; /* the trainable group in full, in fp32; 0: nothing to reduce */
 } shd_unit_plan;
 
 typedef struct shd_plan {
@@ -161,6 +175,9 @@ typedef struct shd_plan {
     int32_t gather_count;
     shd_residency *gradients; /* every stage: units with something to reduce, in order of last_event */
     int32_t gradient_count;
+    /* [gradient_count] with a 16-bit reduce_dtype, else NULL: entry i is gradients[i] in rounded form, written in its
+     * last event. */
+    shd_residency *rounded;
     int32_t scratch_buffer, logits_buffer;  /* -1: none */
     int32_t partials_buffer;                /* -1: nothing is trained */
     int64_t scratch_bytes, logits_bytes;    /* as described; the buffers are rounded up */
@@ -172,17 +189,24 @@ typedef struct shd_plan {
     int64_t model_state_bytes; /* the papers' accounting, below */
 } shd_plan;
 
-/* model_state_bytes is what the papers count for one rank (Rajbhandari et al., ZeRO, 2020, section 3.1, here with 4
- * bytes a value), padding included: with Ψ = Σ padded_count of the trainable groups, F = the same of the frozen ones, k
- * = state_count, N = world_size
+/* Where peers read gradient `index` of plan->gradients: its rounded form, if there is one. */
+static inline const shd_residency *shd_exchanged_gradient(const shd_plan *plan, int32_t index) {
+    return plan->rounded ? &plan->rounded[index] : &plan->gradients[index];
+}
+
+/* model_state_bytes is what the papers count for one rank (Rajbhandari et al., ZeRO, 2020, section 3.1), padding
+ * included: with Ψ = Σ padded_count of the trainable groups, F = the same of the frozen ones, k = state_count, N =
+ * world_size, and p bytes for a parameter and for a gradient, o for what the optimizer keeps. fp32: p = 4, o = 4k.
+ * Mixed precision: p = 2, o = 4 + 4k, the master among it.
  *
- *   stage 0: (4 + 4 + 4k)·Ψ + 4F              AdamW: 16Ψ
- *   stage 1: (4 + 4)·Ψ + 4k·Ψ/N + 4F                  8Ψ + 8Ψ/N
- *   stage 2: 4Ψ + (4 + 4k)·Ψ/N + 4F                   4Ψ + 12Ψ/N
- *   stage 3: (4 + 4 + 4k)·Ψ/N + 4F/N                  16Ψ/N
+ *                                      AdamW, fp32       AdamW, mixed
+ *   stage 0: (p + p + o)·Ψ + pF        16Ψ               16Ψ
+ *   stage 1: (p + p)·Ψ + o·Ψ/N + pF    8Ψ + 8Ψ/N         4Ψ + 12Ψ/N
+ *   stage 2: p·Ψ + (p + o)·Ψ/N + pF    4Ψ + 12Ψ/N        2Ψ + 14Ψ/N
+ *   stage 3: (p + p + o)·Ψ/N + pF/N    16Ψ/N             16Ψ/N
  *
- * allocated_bytes says what is really taken: the fold in rank order keeps one reduced gradient shard at stage 1 too,
- * shared gathers keep parameters once per host, and slots, activations and work memory come on top. */
+ * allocated_bytes says what is really taken: reduced gradients are fp32, the fold in rank order keeps one shard of them
+ * at stage 1 too, shared gathers keep parameters once per host, and slots, activations and work memory come on top. */
 
 /* Makes the plan. `model->size` must be right.
  * Owns: copies what it needs of `model`; destroy *out with shd_plan_destroy.

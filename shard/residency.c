@@ -94,6 +94,11 @@ static void find_residencies(shd_plan *plan, use_list list) {
     qsort(plan->gathers, (size_t)plan->gather_count, sizeof *plan->gathers, compare_gathers);
     for (int32_t u = plan->unit_count - 1; u >= 0; u--) /* backward goes down: in order of last_event */
         if (plan->units[u].gradient_bytes > 0) add_gradient(plan, u, list.uses[list.starts[u + 1] - 1].user_index);
+    for (int32_t i = 0; plan->rounded && i < plan->gradient_count; i++) {
+        shd_residency *rounded = &plan->rounded[i];
+        *rounded = plan->gradients[i];
+        rounded->issue_event = rounded->first_event = rounded->last_event;
+    }
 }
 
 sherd_status shd_plan_residencies(shd_plan *plan) {
@@ -106,8 +111,10 @@ sherd_status shd_plan_residencies(shd_plan *plan) {
                      .starts = shd_alloc((size_t)plan->unit_count + 1, sizeof *list.starts)};
     plan->gathers = shd_alloc(plan->policy.stage == 3 ? 2 * use_count : 0, sizeof *plan->gathers);
     plan->gradients = shd_alloc((size_t)plan->unit_count, sizeof *plan->gradients);
+    bool rounds = plan->policy.reduce_dtype != SHERD_FP32;
+    if (rounds) plan->rounded = shd_alloc((size_t)plan->unit_count, sizeof *plan->rounded);
     sherd_status status = SHERD_OK;
-    if (list.uses && list.starts && plan->gathers && plan->gradients) {
+    if (list.uses && list.starts && plan->gathers && plan->gradients && (plan->rounded || !rounds)) {
         list_uses(plan, list);
         find_residencies(plan, list);
     } else {

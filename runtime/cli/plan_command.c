@@ -163,6 +163,7 @@ static const char *unit_of(const shd_plan *plan, const shd_buffer *buffer) {
     switch (buffer->kind) {
     case SHD_BUFFER_PARAMETERS:
     case SHD_BUFFER_SHARD:
+    case SHD_BUFFER_MASTER:
     case SHD_BUFFER_ACCUMULATOR:
     case SHD_BUFFER_STATE: return plan->unit_names[plan->groups[buffer->owner_index].unit_index];
     case SHD_BUFFER_OUTPUT:

@@ -5,6 +5,7 @@
 #ifndef SHD_COMM_BACKEND_H
 #define SHD_COMM_BACKEND_H
 
+#include "runtime/base/dtype.h"
 #include "runtime/comm/comm.h"
 
 enum {
@@ -53,7 +54,8 @@ typedef struct shd_backend {
 
     /* The movement of shd_comm_gather and shd_comm_reduce. */
     sherd_status (*gather)(void *state, void *full, const void *shard, int64_t shard_bytes);
-    sherd_status (*reduce)(void *state, float *accumulator, const float *contribution, int64_t shard_count, bool first);
+    sherd_status (*reduce)(void *state, float *accumulator, const void *contribution, sherd_dtype dtype,
+                           int64_t shard_count, bool first);
 
     /* Exchanges are numbered from 1. post hands in the own bytes and wakes peers that doze; posted says how many
      * exchanges `rank` has posted; mail lends what `rank` posted as number `number`, the latest or the one before. */

@@ -189,19 +189,22 @@ sherd_status shd_comm_gather_shared(shd_comm *comm, int64_t shard_bytes) {
     return SHERD_OK;
 }
 
-sherd_status shd_comm_reduce(shd_comm *comm, float *accumulator, const float *contribution, int64_t shard_count,
-                             bool first) {
-    int64_t shard_bytes, full_bytes;
-    if (shard_count < 0 || !shd_mul_checked(shard_count, (int64_t)sizeof(float), &shard_bytes) ||
+sherd_status shd_comm_reduce(shd_comm *comm, float *accumulator, const void *contribution, sherd_dtype dtype,
+                             int64_t shard_count, bool first) {
+    int64_t sum_bytes, shard_bytes, full_bytes;
+    if (dtype != SHERD_FP32 && dtype != SHERD_BF16)
+        return shd_fail(SHERD_ARGUMENT, "REDUCE of %s: fp32 and bf16 can be reduced", shd_dtype_text(dtype));
+    if (shard_count < 0 || !shd_mul_checked(shard_count, (int64_t)sizeof(float), &sum_bytes) ||
+        !shd_mul_checked(shard_count, shd_dtype_bytes(dtype), &shard_bytes) ||
         !shd_mul_checked(shard_bytes, comm->world_size, &full_bytes))
         return shd_fail(SHERD_ARGUMENT, "REDUCE of shards of %lld elements: out of range", (long long)shard_count);
     if (shard_count && !is_exported(comm, contribution, full_bytes))
         return shd_fail(SHERD_ARGUMENT, "REDUCE: the contribution of %lld bytes is not in the exported arena",
                         (long long)full_bytes);
-    if (shard_count && overlap(accumulator, shard_bytes, contribution, full_bytes))
+    if (shard_count && overlap(accumulator, sum_bytes, contribution, full_bytes))
         return shd_fail(SHERD_ARGUMENT, "REDUCE: the accumulator overlaps the contribution");
     SHD_TRY(shd_watch_failure(comm));
-    if (shard_count) SHD_TRY(comm->backend->reduce(comm->state, accumulator, contribution, shard_count, first));
+    if (shard_count) SHD_TRY(comm->backend->reduce(comm->state, accumulator, contribution, dtype, shard_count, first));
     count_call(comm, SHD_COLLECTIVE_REDUCE, shard_bytes, true);
     return SHERD_OK;
 }

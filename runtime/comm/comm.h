@@ -13,6 +13,7 @@
 
 #include "runtime/device/pool.h"
 
+#include <sherd/dtype.h>
 #include <sherd/status.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -95,10 +96,10 @@ sherd_status shd_comm_gather(shd_comm *comm, shd_collective collective, void *fu
 sherd_status shd_comm_gather_shared(shd_comm *comm, int64_t shard_bytes);
 
 /* accumulator[i] = (first ? 0th rank's : accumulator[i] + 0th rank's) + 1st rank's + …, each addition rounded to fp32,
- * in rank order, for this rank's shard: elements [rank·shard_count, (rank+1)·shard_count) of `contribution`, which lies
- * in the EXPORTED arena, peers' at the same offset. */
-sherd_status shd_comm_reduce(shd_comm *comm, float *accumulator, const float *contribution, int64_t shard_count,
-                             bool first);
+ * in rank order, for this rank's shard: elements [rank·shard_count, (rank+1)·shard_count) of `contribution`, of type
+ * `dtype` (FP32 or BF16), which lies in the EXPORTED arena, peers' at the same offset. */
+sherd_status shd_comm_reduce(shd_comm *comm, float *accumulator, const void *contribution, sherd_dtype dtype,
+                             int64_t shard_count, bool first);
 
 /* A small all-gather in two halves. post: hands in `bytes` (≤ SHD_COMM_EXCHANGE_BYTES, equal on all ranks), never
  * blocks; posted: true once every rank has; collect: copies all ranks' bytes, in rank order, to `all`. An exchange is

@@ -57,25 +57,60 @@ static inline __attribute__((always_inline)) void fold_chunk(float *sum, const f
     add_sources(sum, sources + taken, source_count - taken, count);
 }
 
-typedef void (*fold_fn)(float *sum, const float *const *sources, int32_t source_count, int64_t count, bool first);
-
-static void fold_plain(float *sum, const float *const *sources, int32_t source_count, int64_t count, bool first) {
-    fold_chunk(sum, sources, source_count, count, first);
+/* The same of bfloat16 sources, one at a time. */
+static inline __attribute__((always_inline)) void fold_bf16_chunk(float *restrict sum, const uint16_t *const *sources,
+                                                                  int32_t source_count, int64_t count, bool first) {
+    for (int32_t s = 0; s < source_count; s++) {
+        const uint16_t *restrict source = sources[s];
+        if (first && s == 0)
+            for (int64_t i = 0; i < count; i++) sum[i] = shd_bf16_widen(source[i]);
+        else
+            for (int64_t i = 0; i < count; i++) sum[i] += shd_bf16_widen(source[i]);
+    }
 }
 
+/* Folds one chunk, which begins at element `at` of the accumulator and of each source. */
+typedef void (*fold_fn)(float *accumulator, const void *const *sources, int32_t source_count, int64_t at, int64_t count,
+                        bool first);
+
+static inline __attribute__((always_inline)) void fold_fp32_at(float *accumulator, const void *const *sources,
+                                                               int32_t source_count, int64_t at, int64_t count,
+                                                               bool first) {
+    const float *begins[SHD_COMM_MAX_RANKS] = {0};
+    for (int32_t s = 0; s < source_count; s++) begins[s] = (const float *)sources[s] + at;
+    fold_chunk(accumulator + at, begins, source_count, count, first);
+}
+
+static inline __attribute__((always_inline)) void fold_bf16_at(float *accumulator, const void *const *sources,
+                                                               int32_t source_count, int64_t at, int64_t count,
+                                                               bool first) {
+    const uint16_t *begins[SHD_COMM_MAX_RANKS] = {0};
+    for (int32_t s = 0; s < source_count; s++) begins[s] = (const uint16_t *)sources[s] + at;
+    fold_bf16_chunk(accumulator + at, begins, source_count, count, first);
+}
+
+#define DEFINE_FOLD(name, body, attribute)                                                                             \
+    attribute static void name(float *accumulator, const void *const *sources, int32_t source_count, int64_t at,       \
+                               int64_t count, bool first) {                                                            \
+        body(accumulator, sources, source_count, at, count, first);                                                    \
+    }
+DEFINE_FOLD(fold_fp32_plain, fold_fp32_at, )
+DEFINE_FOLD(fold_bf16_plain, fold_bf16_at, )
 #if defined(__x86_64__)
-__attribute__((target("avx2"))) static void fold_avx2(float *sum, const float *const *sources, int32_t source_count,
-                                                      int64_t count, bool first) {
-    fold_chunk(sum, sources, source_count, count, first);
+DEFINE_FOLD(fold_fp32_avx2, fold_fp32_at, __attribute__((target("avx2"))))
+DEFINE_FOLD(fold_bf16_avx2, fold_bf16_at, __attribute__((target("avx2"))))
+static fold_fn choose_fold(sherd_dtype dtype) {
+    bool avx2 = __builtin_cpu_supports("avx2");
+    if (dtype == SHERD_BF16) return avx2 ? fold_bf16_avx2 : fold_bf16_plain;
+    return avx2 ? fold_fp32_avx2 : fold_fp32_plain;
 }
-static fold_fn choose_fold(void) { return __builtin_cpu_supports("avx2") ? fold_avx2 : fold_plain; }
 #else
-static fold_fn choose_fold(void) { return fold_plain; }
+static fold_fn choose_fold(sherd_dtype dtype) { return dtype == SHERD_BF16 ? fold_bf16_plain : fold_fp32_plain; }
 #endif
 
 typedef struct fold {
     float *accumulator;
-    const float *const *sources;
+    const void *const *sources;
     int32_t source_count;
     int64_t count;
     bool first;
@@ -86,22 +121,20 @@ static void fold_task(void *argument, int64_t index, int32_t worker) {
     (void)worker;
     const fold *work = argument;
     int64_t begin = index * TASK_ELEMENTS, end = shd_min(begin + TASK_ELEMENTS, work->count);
-    for (int64_t at = begin; at < end; at += CHUNK_ELEMENTS) {
-        const float *sources[SHD_COMM_MAX_RANKS];
-        for (int32_t s = 0; s < work->source_count; s++) sources[s] = work->sources[s] + at;
-        work->run(work->accumulator + at, sources, work->source_count, shd_min(CHUNK_ELEMENTS, end - at), work->first);
-    }
+    for (int64_t at = begin; at < end; at += CHUNK_ELEMENTS)
+        work->run(work->accumulator, work->sources, work->source_count, at, shd_min(CHUNK_ELEMENTS, end - at),
+                  work->first);
 }
 
-void shd_wide_fold(shd_pool *pool, float *accumulator, const float *const *sources, int32_t source_count, int64_t count,
-                   bool first) {
-    assert(source_count <= SHD_COMM_MAX_RANKS);
+void shd_wide_fold(shd_pool *pool, float *accumulator, const void *const *sources, sherd_dtype dtype,
+                   int32_t source_count, int64_t count, bool first) {
+    assert(source_count <= SHD_COMM_MAX_RANKS && (dtype == SHERD_FP32 || dtype == SHERD_BF16));
     fold work = {.accumulator = accumulator,
                  .sources = sources,
                  .source_count = source_count,
                  .count = count,
                  .first = first,
-                 .run = choose_fold()};
+                 .run = choose_fold(dtype)};
     int64_t task_count = shd_div_ceil(count, TASK_ELEMENTS);
     if (pool && task_count > 1) {
         shd_pool_run(pool, fold_task, &work, task_count);

@@ -71,9 +71,9 @@ static sherd_status self_gather(void *state, void *full, const void *shard, int6
     return SHERD_OK;
 }
 
-static sherd_status self_reduce(void *state, float *accumulator, const float *contribution, int64_t shard_count,
-                                bool first) {
-    shd_wide_fold(((self *)state)->pool, accumulator, &contribution, 1, shard_count, first);
+static sherd_status self_reduce(void *state, float *accumulator, const void *contribution, sherd_dtype dtype,
+                                int64_t shard_count, bool first) {
+    shd_wide_fold(((self *)state)->pool, accumulator, &contribution, dtype, 1, shard_count, first);
     return SHERD_OK;
 }
 

@@ -191,14 +191,14 @@ static sherd_status shm_gather(void *state, void *full, const void *shard, int64
     return SHERD_OK;
 }
 
-static sherd_status shm_reduce(void *state, float *accumulator, const float *contribution, int64_t shard_count,
-                               bool first) {
+static sherd_status shm_reduce(void *state, float *accumulator, const void *contribution, sherd_dtype dtype,
+                               int64_t shard_count, bool first) {
     shm *comm = state;
     int64_t offset = (const unsigned char *)contribution - comm->exported[comm->rank];
-    const float *sources[SHD_COMM_MAX_RANKS];
-    for (int32_t r = 0; r < comm->world_size; r++)
-        sources[r] = (const float *)(const void *)(comm->exported[r] + offset) + comm->rank * shard_count;
-    shd_wide_fold(comm->pool, accumulator, sources, comm->world_size, shard_count, first);
+    offset += comm->rank * shard_count * shd_dtype_bytes(dtype);
+    const void *sources[SHD_COMM_MAX_RANKS];
+    for (int32_t r = 0; r < comm->world_size; r++) sources[r] = comm->exported[r] + offset;
+    shd_wide_fold(comm->pool, accumulator, sources, dtype, comm->world_size, shard_count, first);
     return SHERD_OK;
 }
 

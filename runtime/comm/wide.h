@@ -3,16 +3,17 @@
 #ifndef SHD_COMM_WIDE_H
 #define SHD_COMM_WIDE_H
 
+#include "runtime/base/dtype.h"
 #include "runtime/device/pool.h"
 
 #include <stdbool.h>
 #include <stdint.h>
 
 /* accumulator[i] = (first ? sources[0][i] : accumulator[i] + sources[0][i]) + sources[1][i] + …, left to right, each
- * sum rounded to fp32. Every source is read once; there are at most SHD_COMM_MAX_RANKS. accumulator overlaps no source.
- * pool may be NULL: the caller's thread alone. */
-void shd_wide_fold(shd_pool *pool, float *accumulator, const float *const *sources, int32_t source_count, int64_t count,
-                   bool first);
+ * sum rounded to fp32. Sources are of type `dtype`: FP32 or BF16, which is widened. Every source is read once; there
+ * are at most SHD_COMM_MAX_RANKS. accumulator overlaps no source. pool may be NULL: the caller's thread alone. */
+void shd_wide_fold(shd_pool *pool, float *accumulator, const void *const *sources, sherd_dtype dtype,
+                   int32_t source_count, int64_t count, bool first);
 
 /* Copies sources[r] to full + r·bytes for every r, beginning after `own` so that ranks do not all read the same one
  * first; a source already in its place is left alone. */

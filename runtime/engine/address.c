@@ -36,7 +36,7 @@ static int64_t offset_in_slot(const shd_plan *plan, int32_t group_index) {
     const shd_group *group = &plan->groups[group_index];
     int32_t trainable = plan->units[group->unit_index].trainable_group;
     if (group->trainable || trainable < 0) return 0;
-    return plan->groups[trainable].padded_count * (int64_t)sizeof(float);
+    return plan->groups[trainable].padded_count * shd_dtype_bytes(plan->policy.parameter_dtype);
 }
 
 char *shd_engine_gathered(const shd_engine *engine, int32_t group_index) {
@@ -53,11 +53,19 @@ static int64_t own_offset(const shd_engine *engine, const shd_group *group) {
     return engine->config.plan->policy.rank * group->shard_count;
 }
 
-float *shd_engine_shard(const shd_engine *engine, int32_t group_index) {
-    const shd_group *group = &engine->config.plan->groups[group_index];
+char *shd_engine_shard(const shd_engine *engine, int32_t group_index) {
+    const shd_plan *plan = engine->config.plan;
+    const shd_group *group = &plan->groups[group_index];
     if (group->shard_buffer >= 0) return shd_engine_address(engine, group->shard_buffer);
-    float *full = shd_engine_address(engine, group->parameters_buffer);
-    return full ? full + own_offset(engine, group) : NULL;
+    char *full = shd_engine_address(engine, group->parameters_buffer);
+    return full ? full + own_offset(engine, group) * shd_dtype_bytes(plan->policy.parameter_dtype) : NULL;
+}
+
+void *shd_engine_copy(const shd_engine *engine, int32_t group_index) {
+    const shd_group *group = &engine->config.plan->groups[group_index];
+    if (group->master_buffer < 0) return NULL;
+    bool in_full = engine->config.plan->policy.stage == 0;
+    return in_full ? shd_engine_address(engine, group->parameters_buffer) : shd_engine_shard(engine, group_index);
 }
 
 float *shd_engine_accumulator(const shd_engine *engine, int32_t group_index) {
@@ -75,10 +83,13 @@ shd_held shd_engine_held(const shd_engine *engine, int32_t group_index, int32_t 
     int32_t rank = shard_of < 0 ? plan->policy.rank : shard_of;
     shd_held held = {.first = rank * group->shard_count, .count = group->shard_count};
     if (in_full && shard_of < 0) held = (shd_held){.first = 0, .count = group->padded_count};
-    float *start = state_index >= 0 ? shd_engine_address(engine, group->state_buffers[state_index])
-                   : in_full        ? shd_engine_address(engine, group->parameters_buffer)
-                                    : shd_engine_shard(engine, group_index);
-    held.values = start && in_full ? start + held.first : start;
+    int32_t apart = state_index >= 0 ? group->state_buffers[state_index] : group->master_buffer;
+    bool is_apart = state_index >= 0 || apart >= 0;
+    char *start = is_apart  ? shd_engine_address(engine, apart)
+                  : in_full ? shd_engine_address(engine, group->parameters_buffer)
+                            : shd_engine_shard(engine, group_index);
+    held.dtype = is_apart ? SHERD_FP32 : plan->policy.parameter_dtype;
+    held.values = start && in_full ? start + held.first * shd_dtype_bytes(held.dtype) : start;
     return held;
 }
 
@@ -112,7 +123,8 @@ static void lend_unit(shd_engine *engine, int32_t unit_index, bool gradients) {
     for (int32_t t = unit->first_tensor; t < unit->first_tensor + unit->tensor_count; t++) {
         const shd_tensor_place *place = &plan->places[t];
         const char *full = shd_engine_gathered(engine, place->group_index);
-        engine->parameters[t] = full ? full + place->offset_count * (int64_t)sizeof(float) : NULL;
+        engine->parameters[t] =
+            full ? full + place->offset_count * shd_dtype_bytes(plan->policy.parameter_dtype) : NULL;
         if (!gradients || !plan->groups[place->group_index].trainable) continue;
         float *gradient = shd_engine_gradient(engine, place->group_index);
         engine->gradients[t] = gradient ? gradient + place->offset_count : NULL;

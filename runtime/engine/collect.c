@@ -7,13 +7,11 @@
 #include <math.h>
 #include <string.h>
 
-enum { FLOAT_BYTES = sizeof(float) };
-
 static sherd_status gather_group(shd_engine *engine, int32_t group_index) {
     if (group_index < 0) return SHERD_OK;
     const shd_plan *plan = engine->config.plan;
     const shd_group *group = &plan->groups[group_index];
-    int64_t shard_bytes = group->shard_count * FLOAT_BYTES;
+    int64_t shard_bytes = group->shard_count * shd_dtype_bytes(plan->policy.parameter_dtype);
     if (group->parameters_buffer >= 0 && plan->buffers[group->parameters_buffer].place == SHD_PLACE_HOST)
         return shd_comm_gather_shared(engine->config.comm, shard_bytes);
     return shd_comm_gather(engine->config.comm, SHD_COLLECTIVE_GATHER, shd_engine_gathered(engine, group_index),
@@ -39,14 +37,16 @@ sherd_status shd_engine_gather_gradient(shd_engine *engine, const shd_instructio
     const shd_group *group = &plan->groups[group_index];
     return shd_comm_gather(engine->config.comm, SHD_COLLECTIVE_GATHER_GRADIENT,
                            shd_engine_address(engine, group->accumulator_buffer),
-                           shd_engine_accumulator(engine, group_index), group->shard_count * FLOAT_BYTES);
+                           shd_engine_accumulator(engine, group_index), group->shard_count * SHD_FLOAT_BYTES);
 }
 
 sherd_status shd_engine_reduce(shd_engine *engine, const shd_instruction *instruction) {
-    int32_t group_index = engine->config.plan->units[instruction->unit_index].trainable_group;
+    const shd_plan *plan = engine->config.plan;
+    int32_t group_index = plan->units[instruction->unit_index].trainable_group;
+    int32_t contribution = engine->units[instruction->unit_index].exchanged_buffer;
     return shd_comm_reduce(engine->config.comm, shd_engine_accumulator(engine, group_index),
-                           shd_engine_gradient(engine, group_index),
-                           engine->config.plan->groups[group_index].shard_count, instruction->first_reduce);
+                           shd_engine_address(engine, contribution), plan->policy.reduce_dtype,
+                           plan->groups[group_index].shard_count, instruction->first_reduce);
 }
 
 sherd_status shd_engine_count(shd_engine *engine) {

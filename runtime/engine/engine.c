@@ -21,9 +21,13 @@ static void init_units(shd_engine *engine) {
     for (int32_t u = 0; u < plan->unit_count; u++)
         engine->units[u] = (shd_unit){.state = starts_gathered(plan) ? SHD_UNIT_GATHERED : SHD_UNIT_SHARDED,
                                       .gathered_buffer = -1,
-                                      .gradient_buffer = -1};
-    for (int32_t i = 0; i < plan->gradient_count; i++)
-        engine->units[plan->gradients[i].unit_index].gradient_buffer = plan->gradients[i].slot_buffer;
+                                      .gradient_buffer = -1,
+                                      .exchanged_buffer = -1};
+    for (int32_t i = 0; i < plan->gradient_count; i++) {
+        shd_unit *unit = &engine->units[plan->gradients[i].unit_index];
+        unit->gradient_buffer = plan->gradients[i].slot_buffer;
+        unit->exchanged_buffer = shd_exchanged_gradient(plan, i)->slot_buffer;
+    }
 }
 
 static sherd_status allocate(shd_engine *engine) {
@@ -138,9 +142,9 @@ sherd_status shd_engine_visit(shd_engine *engine, int32_t state_index, int32_t s
         const shd_tensor_place *place = &plan->places[t];
         if (state_index >= 0 && !plan->groups[place->group_index].trainable) continue;
         shd_held held = shd_engine_held(engine, place->group_index, state_index, shard_of);
-        shd_slice slice = {.tensor = t};
+        shd_slice slice = {.tensor = t, .dtype = held.dtype};
         if (!shd_plan_intersect(plan, t, held.first, held.count, &slice.first, &slice.count)) continue;
-        slice.values = held.values + place->offset_count + slice.first - held.first;
+        slice.values = held.values + (place->offset_count + slice.first - held.first) * shd_dtype_bytes(held.dtype);
         SHD_TRY(visit(user, &slice));
     }
     return SHERD_OK;

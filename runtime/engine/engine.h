@@ -69,7 +69,8 @@ void shd_engine_result(const shd_engine *engine, sherd_step_result *out);
 typedef struct shd_slice {
     int32_t tensor;
     int64_t first, count; /* elements of the tensor, row-major */
-    float *values;        /* [count] */
+    void *values;         /* [count] of `dtype` */
+    sherd_dtype dtype;    /* FP32, but for frozen parameters of 16 bits, which have no master */
 } shd_slice;
 
 /* Visits the stored parts of every tensor's parameters (state_index -1) or optimizer state, tensor by tensor: with
@@ -78,5 +79,9 @@ typedef struct shd_slice {
  * Tensors without elements there are not visited. Stops at the first failure of `visit`. */
 sherd_status shd_engine_visit(shd_engine *engine, int32_t state_index, int32_t shard_of,
                               sherd_status (*visit)(void *user, const shd_slice *slice), void *user);
+
+/* Makes the 16-bit copies of the masters that this rank holds as its own; to be called when those have been set, before
+ * any rank starts PROLOGUE. Without masters it does nothing. */
+void shd_engine_copy_masters(shd_engine *engine);
 
 #endif

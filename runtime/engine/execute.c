@@ -61,6 +61,7 @@ static sherd_status execute(shd_engine *engine, const shd_instruction *instructi
     case SHD_OP_FORWARD:
     case SHD_OP_RECOMPUTE:
     case SHD_OP_BACKWARD: return SHERD_OK; /* the caller has done it */
+    case SHD_OP_ROUND: shd_engine_round(engine, instruction); return SHERD_OK;
     case SHD_OP_RELEASE: shd_unit_move(unit, SHD_UNIT_SHARDED); return SHERD_OK;
     case SHD_OP_REDUCE: return shd_engine_reduce(engine, instruction);
     case SHD_OP_NORM: shd_engine_norm(engine, instruction); return SHERD_OK;
@@ -74,7 +75,12 @@ static sherd_status execute(shd_engine *engine, const shd_instruction *instructi
 
 /* What the time of an instruction counts as. */
 static double *time_of(shd_engine *engine, shd_op op) {
-    return op == SHD_OP_NORM || op == SHD_OP_UPDATE ? &engine->times.optimizer_ms : &engine->times.comm_ms;
+    switch (op) {
+    case SHD_OP_ROUND: return &engine->times.compute_ms; /* the end of a backward */
+    case SHD_OP_NORM:
+    case SHD_OP_UPDATE: return &engine->times.optimizer_ms;
+    default: return &engine->times.comm_ms;
+    }
 }
 
 static sherd_status run(shd_engine *engine, const shd_instruction *instruction) {

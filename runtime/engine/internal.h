@@ -54,7 +54,8 @@ struct shd_engine {
 /* Elements of a group, and where this rank has them; `values` is NULL when there are none. */
 typedef struct shd_held {
     int64_t first, count;
-    float *values;
+    char *values;
+    sherd_dtype dtype;
 } shd_held;
 
 /* --- address.c: where things are ---------------------------------------------------------------------------------- */
@@ -65,13 +66,15 @@ void shd_engine_unmap(shd_engine *engine);
 void *shd_engine_address(const shd_engine *engine, int32_t buffer_index);
 /* Where group `group_index` can be read in full: NULL while its unit is not gathered into a slot. */
 char *shd_engine_gathered(const shd_engine *engine, int32_t group_index);
-/* The own shard of its parameters. */
-float *shd_engine_shard(const shd_engine *engine, int32_t group_index);
+/* The own shard of its parameters, in parameter_dtype. */
+char *shd_engine_shard(const shd_engine *engine, int32_t group_index);
 /* The own shard of its reduced gradient. */
 float *shd_engine_accumulator(const shd_engine *engine, int32_t group_index);
-/* The part of its parameters (state_index -1) or of a state that lies in the shard of rank `shard_of`; with -1 all that
- * this rank updates: its own shard, at stage 0 the whole group. */
+/* The part of its parameters (state_index -1; the masters, if it has them) or of a state that lies in the shard of rank
+ * `shard_of`; with -1 all that this rank updates: its own shard, at stage 0 the whole group. */
 shd_held shd_engine_held(const shd_engine *engine, int32_t group_index, int32_t state_index, int32_t shard_of);
+/* The 16-bit copy of all masters that this rank updates; NULL for a group without them. */
+void *shd_engine_copy(const shd_engine *engine, int32_t group_index);
 /* Its micro-batch gradient in full; trainable groups only. */
 float *shd_engine_gradient(const shd_engine *engine, int32_t group_index);
 /* Writes zero into the gaps between and behind the tensors of a unit's micro-batch gradient, so that norms never see
@@ -87,6 +90,10 @@ sherd_status shd_engine_gather_gradient(shd_engine *engine, const shd_instructio
 sherd_status shd_engine_reduce(shd_engine *engine, const shd_instruction *instruction);
 sherd_status shd_engine_count(shd_engine *engine);
 sherd_status shd_engine_verdict(shd_engine *engine);
+
+/* --- round.c: from fp32 to 16 bits -------------------------------------------------------------------------------- */
+
+void shd_engine_round(shd_engine *engine, const shd_instruction *instruction);
 
 /* --- update.c ----------------------------------------------------------------------------------------------------- */
 

@@ -18,8 +18,9 @@ typedef enum shd_unit_state { SHD_UNIT_SHARDED, SHD_UNIT_GATHERING, SHD_UNIT_GAT
 /* One unit of a running engine. */
 typedef struct shd_unit {
     shd_unit_state state;
-    int32_t gathered_buffer; /* the gather slot it is in; -1 while SHARDED, and where groups are kept in full */
-    int32_t gradient_buffer; /* its gradient slot; -1: nothing to train */
+    int32_t gathered_buffer;  /* the gather slot it is in; -1 while SHARDED, and where groups are kept in full */
+    int32_t gradient_buffer;  /* its gradient slot; -1: nothing to train */
+    int32_t exchanged_buffer; /* where peers read that gradient: its rounded slot, if there are such, else the same */
 } shd_unit;
 
 /* The only legal transitions. A persistent full buffer (stages 1, 2) may be gathered again without a release. */

@@ -16,11 +16,14 @@ static void update_tensor(shd_engine *engine, int32_t tensor) {
     const shd_tensor_rule *rule = &engine->config.rules[tensor];
     const shd_group *group = &plan->groups[place->group_index];
     const shd_held held = shd_engine_held(engine, place->group_index, -1, -1);
+    char *copy = shd_engine_copy(engine, place->group_index);
     int64_t first, count;
     if (!shd_plan_intersect(plan, tensor, held.first, held.count, &first, &count)) return;
     int64_t at = place->offset_count + first - held.first; /* in all that is held: parameters, gradient and states */
     float *gradients = shd_engine_address(engine, group->accumulator_buffer);
-    shd_update update = {.parameters = held.values + at,
+    shd_update update = {.parameters = (float *)(void *)held.values + at,
+                         .rounded = copy ? copy + at * shd_dtype_bytes(plan->policy.parameter_dtype) : NULL,
+                         .rounded_dtype = plan->policy.parameter_dtype,
                          .gradients = gradients + at,
                          .count = count,
                          .step = engine->step,
@@ -28,7 +31,7 @@ static void update_tensor(shd_engine *engine, int32_t tensor) {
                          .weight_decay = rule->weight_decay,
                          .gradient_scale = (float)engine->clip_scale};
     for (int32_t s = 0; s < plan->policy.state_count; s++)
-        update.states[s] = shd_engine_held(engine, place->group_index, s, -1).values + at;
+        update.states[s] = (float *)(void *)shd_engine_held(engine, place->group_index, s, -1).values + at;
     shd_optimizer_update(&engine->config.optimizer, engine->config.pool, &update);
 }
 

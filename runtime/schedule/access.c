@@ -6,8 +6,13 @@
  * unit of a micro-batch. */
 #include "runtime/schedule/access.h"
 
-static int64_t group_bytes(const shd_group *group) { return group->padded_count * SHD_ELEMENT_BYTES; }
-static int64_t shard_bytes(const shd_group *group) { return group->shard_count * SHD_ELEMENT_BYTES; }
+/* A group, or a rank's shard of it, in the type that a buffer holds. */
+static int64_t group_bytes(const shd_group *group, sherd_dtype dtype) {
+    return group->padded_count * shd_dtype_bytes(dtype);
+}
+static int64_t shard_bytes(const shd_group *group, sherd_dtype dtype) {
+    return group->shard_count * shd_dtype_bytes(dtype);
+}
 
 static void touch(shd_builder *builder, shd_access_mode mode, int32_t buffer, int64_t first, int64_t bytes) {
     shd_builder_access(builder,
@@ -29,15 +34,17 @@ static void read_ranks(shd_builder *builder, int32_t buffer, int64_t first, int6
 }
 
 /* Writes all of a full buffer but the own shard. */
-static void write_peers_shards(shd_builder *builder, int32_t buffer, const shd_group *group) {
-    int64_t own = builder->plan->policy.rank * shard_bytes(group);
+static void write_peers_shards(shd_builder *builder, int32_t buffer, int64_t shard_bytes) {
+    int64_t own = builder->plan->policy.rank * shard_bytes, behind = own + shard_bytes;
     touch(builder, SHD_ACCESS_WRITE, buffer, 0, own);
-    touch(builder, SHD_ACCESS_WRITE, buffer, own + shard_bytes(group), group_bytes(group) - own - shard_bytes(group));
+    touch(builder, SHD_ACCESS_WRITE, buffer, behind, builder->plan->policy.world_size * shard_bytes - behind);
 }
 
 /* The own shard of a buffer that holds the group in full, or just that shard. */
 static void touch_shard(shd_builder *builder, shd_access_mode mode, int32_t buffer, const shd_group *group, bool full) {
-    touch(builder, mode, buffer, full ? builder->plan->policy.rank * shard_bytes(group) : 0, shard_bytes(group));
+    if (buffer < 0) return;
+    int64_t bytes = shard_bytes(group, builder->plan->buffers[buffer].dtype);
+    touch(builder, mode, buffer, full ? builder->plan->policy.rank * bytes : 0, bytes);
 }
 
 int32_t shd_gather_find(const shd_plan *plan, int32_t unit, int32_t event) {
@@ -63,11 +70,12 @@ static void touch_gathered(shd_builder *builder, shd_access_mode mode, int32_t u
     for (int i = 0; i < 2; i++) {
         if (groups[i] < 0) continue;
         const shd_group *group = &plan->groups[groups[i]];
+        int64_t bytes = group_bytes(group, plan->policy.parameter_dtype);
         if (group->parameters_buffer >= 0) {
-            touch(builder, mode, group->parameters_buffer, 0, group_bytes(group));
+            touch(builder, mode, group->parameters_buffer, 0, bytes);
         } else if (residency >= 0) {
-            touch(builder, mode, plan->gathers[residency].slot_buffer, first, group_bytes(group));
-            first += group_bytes(group);
+            touch(builder, mode, plan->gathers[residency].slot_buffer, first, bytes);
+            first += bytes;
         }
     }
 }
@@ -126,23 +134,29 @@ void shd_access_compute(shd_builder *builder, shd_op op, int32_t event) {
 
 static void gather_group(shd_builder *builder, int32_t group_index, int32_t slot, int64_t slot_first) {
     const shd_group *group = &builder->plan->groups[group_index];
+    sherd_dtype dtype = builder->plan->policy.parameter_dtype;
+    int64_t full = group_bytes(group, dtype), shard = shard_bytes(group, dtype);
     if (group->shard_buffer >= 0) {
-        read_ranks(builder, group->shard_buffer, 0, shard_bytes(group), 0);
-        touch(builder, SHD_ACCESS_WRITE, slot, slot_first, group_bytes(group));
+        read_ranks(builder, group->shard_buffer, 0, shard, 0);
+        touch(builder, SHD_ACCESS_WRITE, slot, slot_first, full);
     } else if (builder->plan->policy.gather_shared) {
-        touch(builder, SHD_ACCESS_ACQUIRE, group->parameters_buffer, 0, group_bytes(group));
+        touch(builder, SHD_ACCESS_ACQUIRE, group->parameters_buffer, 0, full);
     } else {
-        read_ranks(builder, group->parameters_buffer, 0, shard_bytes(group), shard_bytes(group));
-        write_peers_shards(builder, group->parameters_buffer, group);
+        read_ranks(builder, group->parameters_buffer, 0, shard, shard);
+        write_peers_shards(builder, group->parameters_buffer, shard);
     }
 }
 
 void shd_access_gather(shd_builder *builder, int32_t unit, int32_t residency, bool with_frozen) {
-    const shd_unit_plan *planned = &builder->plan->units[unit];
-    int32_t slot = residency >= 0 ? builder->plan->gathers[residency].slot_buffer : -1;
-    if (planned->trainable_group >= 0) gather_group(builder, planned->trainable_group, slot, 0);
-    if (planned->frozen_group >= 0 && with_frozen)
-        gather_group(builder, planned->frozen_group, slot, planned->gradient_bytes);
+    const shd_plan *plan = builder->plan;
+    const shd_unit_plan *planned = &plan->units[unit];
+    int32_t slot = residency >= 0 ? plan->gathers[residency].slot_buffer : -1;
+    int64_t behind = 0;
+    if (planned->trainable_group >= 0) {
+        gather_group(builder, planned->trainable_group, slot, 0);
+        behind = group_bytes(&plan->groups[planned->trainable_group], plan->policy.parameter_dtype);
+    }
+    if (planned->frozen_group >= 0 && with_frozen) gather_group(builder, planned->frozen_group, slot, behind);
 }
 
 void shd_access_wait(shd_builder *builder, int32_t unit, int32_t residency) {
@@ -153,12 +167,22 @@ void shd_access_release(shd_builder *builder, int32_t unit, int32_t residency) {
     touch_gathered(builder, SHD_ACCESS_DROP, unit, residency);
 }
 
+void shd_access_round(shd_builder *builder, int32_t unit) {
+    const shd_plan *plan = builder->plan;
+    const shd_group *group = &plan->groups[plan->units[unit].trainable_group];
+    int32_t gradient = shd_gradient_find(plan, unit);
+    touch(builder, SHD_ACCESS_READ, plan->gradients[gradient].slot_buffer, 0, group_bytes(group, SHERD_FP32));
+    touch(builder, SHD_ACCESS_WRITE, plan->rounded[gradient].slot_buffer, 0,
+          group_bytes(group, plan->policy.reduce_dtype));
+}
+
 void shd_access_reduce(shd_builder *builder, int32_t unit, bool first_reduce) {
     const shd_plan *plan = builder->plan;
     const shd_group *group = &plan->groups[plan->units[unit].trainable_group];
-    int32_t slot = plan->gradients[shd_gradient_find(plan, unit)].slot_buffer;
+    int32_t slot = shd_exchanged_gradient(plan, shd_gradient_find(plan, unit))->slot_buffer;
+    int64_t bytes = shard_bytes(group, plan->policy.reduce_dtype);
     bool full = plan->policy.stage == 0;
-    read_ranks(builder, slot, plan->policy.rank * shard_bytes(group), shard_bytes(group), 0);
+    read_ranks(builder, slot, plan->policy.rank * bytes, bytes, 0);
     if (!first_reduce) touch_shard(builder, SHD_ACCESS_READ, group->accumulator_buffer, group, full);
     touch_shard(builder, SHD_ACCESS_WRITE, group->accumulator_buffer, group, full);
 }
@@ -174,21 +198,22 @@ void shd_access_norm(shd_builder *builder, int32_t unit) {
 void shd_access_gather_gradient(shd_builder *builder, int32_t unit) {
     const shd_plan *plan = builder->plan;
     const shd_group *group = &plan->groups[plan->units[unit].trainable_group];
-    read_ranks(builder, group->accumulator_buffer, 0, shard_bytes(group), shard_bytes(group));
-    write_peers_shards(builder, group->accumulator_buffer, group);
+    int64_t bytes = shard_bytes(group, SHERD_FP32);
+    read_ranks(builder, group->accumulator_buffer, 0, bytes, bytes);
+    write_peers_shards(builder, group->accumulator_buffer, bytes);
 }
 
 void shd_access_update(shd_builder *builder, int32_t unit) {
     const shd_plan *plan = builder->plan;
     const shd_group *group = &plan->groups[plan->units[unit].trainable_group];
-    touch_all(builder, SHD_ACCESS_READ, group->accumulator_buffer);
-    bool full = plan->policy.stage == 0;
+    bool full = plan->policy.stage == 0, in_place = group->master_buffer < 0;
     int32_t parameters = group->parameters_buffer >= 0 ? group->parameters_buffer : group->shard_buffer;
+    touch_all(builder, SHD_ACCESS_READ, group->accumulator_buffer);
     for (shd_access_mode mode = SHD_ACCESS_READ; mode <= SHD_ACCESS_WRITE; mode++) {
-        if (full)
-            touch_all(builder, mode, parameters);
-        else
-            touch_shard(builder, mode, parameters, group, group->parameters_buffer >= 0);
+        touch_all(builder, mode, group->master_buffer);
+        bool touched = mode == SHD_ACCESS_WRITE || in_place; /* a copy of masters is written without being read */
+        if (touched && full) touch_all(builder, mode, parameters);
+        if (touched && !full) touch_shard(builder, mode, parameters, group, group->parameters_buffer >= 0);
         for (int32_t s = 0; s < plan->policy.state_count; s++) touch_all(builder, mode, group->state_buffers[s]);
     }
 }

@@ -16,6 +16,7 @@ void shd_access_gather(shd_builder *builder, int32_t unit, int32_t residency, bo
 /* WAIT promises that what was gathered can be read: it reads all of it. */
 void shd_access_wait(shd_builder *builder, int32_t unit, int32_t residency);
 void shd_access_release(shd_builder *builder, int32_t unit, int32_t residency);
+void shd_access_round(shd_builder *builder, int32_t unit);
 void shd_access_reduce(shd_builder *builder, int32_t unit, bool first_reduce);
 void shd_access_norm(shd_builder *builder, int32_t unit);
 void shd_access_gather_gradient(shd_builder *builder, int32_t unit);

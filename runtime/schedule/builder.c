@@ -28,11 +28,11 @@ static bool reserve(shd_builder *builder, void **table, int32_t *capacity, int32
     reserve(builder, (void **)&(table), &(builder)->capacity, count, sizeof *(table))
 
 void shd_builder_init(shd_builder *builder, const shd_plan *plan, shd_program_kind kind, int32_t micro_steps,
-                      bool clip) {
+                      bool late_updates) {
     *builder = (shd_builder){.plan = plan, .program = shd_alloc(1, sizeof *builder->program)};
     for (int q = 0; q < SHD_QUEUES; q++) builder->last[q] = -1;
     if (builder->program)
-        *builder->program = (shd_program){.kind = kind, .micro_steps = micro_steps, .clip = clip};
+        *builder->program = (shd_program){.kind = kind, .micro_steps = micro_steps, .late_updates = late_updates};
     else
         builder->failed = true;
 }
@@ -71,6 +71,8 @@ void shd_builder_wait(shd_builder *builder, int32_t index) {
 void shd_builder_await(shd_builder *builder, shd_counter counter, int32_t unit, int32_t target, int32_t index) {
     if (builder->failed) return;
     shd_program *program = builder->program;
+    /* One rank alone knows of all ranks what it knows of itself. */
+    if (builder->plan->policy.world_size == 1) learn(builder->now.all, builder->now.own);
     if (index >= 0 && builder->now.all[program->instructions[index].queue] >= index) return;
     if (!RESERVE(builder, program->awaits, await_capacity, program->await_count)) return;
     program->awaits[program->await_count++] = (shd_await){.counter = counter, .unit_index = unit, .target = target};

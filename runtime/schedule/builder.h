@@ -25,7 +25,7 @@ typedef struct shd_builder {
 } shd_builder;
 
 void shd_builder_init(shd_builder *builder, const shd_plan *plan, shd_program_kind kind, int32_t micro_steps,
-                      bool clip);
+                      bool late_updates);
 
 void shd_builder_open(shd_builder *builder, shd_instruction instruction);
 /* The open instruction needs instruction `index` of this rank to be done. */

@@ -114,12 +114,13 @@ static size_t cell_index(const buffer_state *store, const spot *at) {
 static bool outlives_runs(const shd_cells *cells, int32_t store) {
     if (store >= cells->segments->buffer_count) return false;
     shd_buffer_kind kind = cells->host->plans[0]->buffers[store].kind;
-    return kind == SHD_BUFFER_PARAMETERS || kind == SHD_BUFFER_SHARD || kind == SHD_BUFFER_STATE;
+    return kind == SHD_BUFFER_PARAMETERS || kind == SHD_BUFFER_SHARD || kind == SHD_BUFFER_MASTER ||
+           kind == SHD_BUFFER_STATE;
 }
 
 static bool owns(const shd_cells *cells, int32_t rank, const spot *at) {
     const shd_buffer *buffer = &cells->host->plans[0]->buffers[at->store];
-    int64_t shard = cells->host->plans[0]->groups[buffer->owner_index].shard_count * SHD_ELEMENT_BYTES;
+    int64_t shard = cells->host->plans[0]->groups[buffer->owner_index].shard_count * shd_dtype_bytes(buffer->dtype);
     int64_t first = cells->segments->buffers[at->store].bytes[at->segment];
     return first >= rank * shard && first < (rank + 1) * shard;
 }
@@ -239,7 +240,8 @@ static sherd_status visit_bufferless(shd_cells *cells, const shd_moment *moment,
             SHD_TRY(touch_bufferless(cells, moment, norm_store(cells, plan->gradients[i].unit_index), SHD_ACCESS_READ));
         return touch_bufferless(cells, moment, verdict_store(cells), SHD_ACCESS_WRITE);
     case SHD_OP_UPDATE:
-        return program->clip ? touch_bufferless(cells, moment, verdict_store(cells), SHD_ACCESS_READ) : SHERD_OK;
+        return program->late_updates ? touch_bufferless(cells, moment, verdict_store(cells), SHD_ACCESS_READ)
+                                     : SHERD_OK;
     default: return SHERD_OK;
     }
 }
@@ -248,7 +250,7 @@ static sherd_status visit_bufferless(shd_cells *cells, const shd_moment *moment,
 static sherd_status visit_lingering(shd_cells *cells, const shd_moment *moment) {
     const shd_plan *plan = cells->host->plans[moment->rank];
     const shd_group *group = &plan->groups[plan->units[moment->unit_index].trainable_group];
-    int64_t shard_bytes = group->shard_count * SHD_ELEMENT_BYTES;
+    int64_t shard_bytes = group->shard_count * shd_dtype_bytes(plan->policy.parameter_dtype);
     bool in_full = group->parameters_buffer >= 0;
     const shd_access write = {.mode = SHD_ACCESS_WRITE,
                               .buffer_index = in_full ? group->parameters_buffer : group->shard_buffer,

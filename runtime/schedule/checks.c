@@ -22,7 +22,7 @@ sherd_status shd_check_alike(const shd_host *host) {
             other->buffer_count != plan->buffer_count || other->gradient_count != plan->gradient_count)
             return shd_fail(SHERD_INTERNAL, "the plan of rank %" PRId32 " has another shape than rank 0's", r);
         if (others->kind != program->kind || others->micro_steps != program->micro_steps ||
-            others->clip != program->clip)
+            others->late_updates != program->late_updates)
             return shd_fail(SHERD_INTERNAL, "the program of rank %" PRId32 " is of another kind than rank 0's", r);
     }
     return SHERD_OK;

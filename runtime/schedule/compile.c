@@ -5,7 +5,7 @@
  *   WAIT                the residencies that begin
  *   FORWARD, BACKWARD
  *   RELEASE             the residencies that end
- *   REDUCE              the gradients that are complete; last micro-step at stage 0: GATHER_GRADIENT
+ *   ROUND, REDUCE       the gradients that are complete; last micro-step at stage 0: GATHER_GRADIENT
  *
  * Everything is stated as it is needed (wait, await); the builder leaves out what is implied. Two rules keep the list
  * free of dead ends: every need names an earlier instruction, and all ranks have the same list.
@@ -23,7 +23,7 @@ enum { NORM_DELAY_EVENTS = 2 };
 
 /* The last instruction of each kind for a unit; -1: none yet. */
 typedef struct unit_trace {
-    int32_t gather, backward, reduce, gather_gradient, update;
+    int32_t gather, published, reduce, gather_gradient, update;
 } unit_trace;
 
 typedef struct compiler {
@@ -31,7 +31,7 @@ typedef struct compiler {
     const shd_plan *plan;
     shd_program_kind kind;
     int32_t micro_steps;
-    bool clip;
+    bool late_updates;
     bool many;           /* ranks: there is something to gather */
     int32_t count_index; /* COUNT */
     unit_trace *units;
@@ -43,27 +43,30 @@ typedef struct compiler {
 
 /* --- collectives ------------------------------------------------------------------------------ */
 
-static int64_t received_bytes(const shd_plan *plan, int32_t group) {
-    return group < 0 ? 0 : (plan->policy.world_size - 1) * plan->groups[group].shard_count * SHD_ELEMENT_BYTES;
+/* Of shards of a group whose elements are of type `dtype`. */
+static int64_t received_bytes(const shd_plan *plan, int32_t group, sherd_dtype dtype) {
+    if (group < 0) return 0;
+    return (plan->policy.world_size - 1) * plan->groups[group].shard_count * shd_dtype_bytes(dtype);
 }
 
-/* Whether updates of the last step may still be under way. TRAIN without clip knows that they came before VERDICT; a
- * prologue follows none. */
+/* Whether updates of the last step may still be under way. TRAIN without late updates knows that they came before
+ * VERDICT; a prologue follows none. */
 static bool updates_may_linger(const compiler *c) {
-    return c->kind == SHD_PROGRAM_EVALUATE || (c->kind == SHD_PROGRAM_TRAIN && c->clip);
+    return c->kind == SHD_PROGRAM_EVALUATE || (c->kind == SHD_PROGRAM_TRAIN && c->late_updates);
 }
 
 static int32_t emit_gather(compiler *c, int32_t u, int32_t residency, int32_t micro_step, bool with_frozen) {
     const shd_unit_plan *unit = &c->plan->units[u];
     unit_trace *trace = &c->units[u];
-    shd_builder_open(&c->builder,
-                     (shd_instruction){.op = SHD_OP_GATHER,
-                                       .queue = SHD_QUEUE_GATHER,
-                                       .unit_index = u,
-                                       .micro_step = micro_step,
-                                       .residency = residency,
-                                       .bytes = received_bytes(c->plan, unit->trainable_group) +
-                                                (with_frozen ? received_bytes(c->plan, unit->frozen_group) : 0)});
+    sherd_dtype dtype = c->plan->policy.parameter_dtype;
+    shd_builder_open(&c->builder, (shd_instruction){
+                                      .op = SHD_OP_GATHER,
+                                      .queue = SHD_QUEUE_GATHER,
+                                      .unit_index = u,
+                                      .micro_step = micro_step,
+                                      .residency = residency,
+                                      .bytes = received_bytes(c->plan, unit->trainable_group, dtype) +
+                                               (with_frozen ? received_bytes(c->plan, unit->frozen_group, dtype) : 0)});
     int32_t slot = residency < 0 ? -1 : c->plan->gathers[residency].slot_buffer;
     if (slot >= 0) shd_builder_wait(&c->builder, c->vacated[slot]);
     if (trace->update >= 0)
@@ -85,8 +88,30 @@ static void emit_wait(compiler *c, int32_t u, int32_t residency, int32_t micro_s
     shd_builder_close(&c->builder);
 }
 
+/* Awaits that the slot, on every rank, has been read by those who were to read its last tenant: the REDUCE `vacated`. */
+static void await_vacated(compiler *c, int32_t vacated) {
+    if (vacated < 0) return;
+    const shd_instruction *reduce = &c->builder.program->instructions[vacated];
+    shd_builder_await(&c->builder, SHD_COUNTER_CONSUMED, reduce->unit_index, reduce->micro_step + 1, vacated);
+}
+
+static void emit_round(compiler *c, int32_t gradient, int32_t micro_step) {
+    if (!c->plan->rounded) return;
+    int32_t u = c->plan->gradients[gradient].unit_index;
+    shd_builder_open(&c->builder, (shd_instruction){.op = SHD_OP_ROUND,
+                                                    .queue = SHD_QUEUE_COMPUTE,
+                                                    .unit_index = u,
+                                                    .micro_step = micro_step,
+                                                    .residency = gradient});
+    await_vacated(c, c->vacated[c->plan->rounded[gradient].slot_buffer]);
+    shd_builder_signal(&c->builder, SHD_COUNTER_PUBLISHED, u);
+    shd_access_round(&c->builder, u);
+    c->units[u].published = shd_builder_close(&c->builder);
+}
+
 static void emit_reduce(compiler *c, int32_t gradient, int32_t micro_step) {
-    const shd_residency *residency = &c->plan->gradients[gradient];
+    const shd_residency *residency = shd_exchanged_gradient(c->plan, gradient);
+    sherd_dtype dtype = c->plan->policy.reduce_dtype;
     int32_t u = residency->unit_index;
     shd_builder_open(&c->builder,
                      (shd_instruction){.op = SHD_OP_REDUCE,
@@ -95,21 +120,21 @@ static void emit_reduce(compiler *c, int32_t gradient, int32_t micro_step) {
                                        .micro_step = micro_step,
                                        .residency = gradient,
                                        .first_reduce = micro_step == 0,
-                                       .bytes = received_bytes(c->plan, c->plan->units[u].trainable_group)});
-    shd_builder_await(&c->builder, SHD_COUNTER_PUBLISHED, u, micro_step + 1, c->units[u].backward);
+                                       .bytes = received_bytes(c->plan, c->plan->units[u].trainable_group, dtype)});
+    shd_builder_await(&c->builder, SHD_COUNTER_PUBLISHED, u, micro_step + 1, c->units[u].published);
     shd_builder_signal(&c->builder, SHD_COUNTER_CONSUMED, u);
     shd_access_reduce(&c->builder, u, micro_step == 0);
     c->units[u].reduce = c->vacated[residency->slot_buffer] = shd_builder_close(&c->builder);
 }
 
 static void emit_gather_gradient(compiler *c, int32_t u) {
-    shd_builder_open(&c->builder,
-                     (shd_instruction){.op = SHD_OP_GATHER_GRADIENT,
-                                       .queue = SHD_QUEUE_GATHER,
-                                       .unit_index = u,
-                                       .micro_step = -1,
-                                       .residency = -1,
-                                       .bytes = received_bytes(c->plan, c->plan->units[u].trainable_group)});
+    shd_builder_open(&c->builder, (shd_instruction){
+                                      .op = SHD_OP_GATHER_GRADIENT,
+                                      .queue = SHD_QUEUE_GATHER,
+                                      .unit_index = u,
+                                      .micro_step = -1,
+                                      .residency = -1,
+                                      .bytes = received_bytes(c->plan, c->plan->units[u].trainable_group, SHERD_FP32)});
     shd_builder_await(&c->builder, SHD_COUNTER_CONSUMED, u, c->micro_steps, c->units[u].reduce);
     shd_access_gather_gradient(&c->builder, u);
     c->units[u].gather_gradient = shd_builder_close(&c->builder);
@@ -154,7 +179,7 @@ static void emit_norms_until(compiler *c, int32_t event) {
            c->plan->gradients[c->normed_count].last_event <= event - NORM_DELAY_EVENTS) {
         int32_t u = c->plan->gradients[c->normed_count++].unit_index;
         emit_norm(c, u);
-        if (!c->clip) emit_update(c, u);
+        if (!c->late_updates) emit_update(c, u);
     }
 }
 
@@ -178,15 +203,13 @@ static void emit_compute(compiler *c, int32_t micro_step, int32_t event) {
             if (gradient->first_event == event && c->vacated[gradient->slot_buffer] > vacated)
                 vacated = c->vacated[gradient->slot_buffer];
         }
-        if (vacated >= 0) {
-            const shd_instruction *reduce = &c->builder.program->instructions[vacated];
-            shd_builder_await(&c->builder, SHD_COUNTER_CONSUMED, reduce->unit_index, reduce->micro_step + 1, vacated);
-        }
-        if (shd_gradient_find(plan, u) >= 0) shd_builder_signal(&c->builder, SHD_COUNTER_PUBLISHED, u);
+        await_vacated(c, vacated);
+        if (shd_gradient_find(plan, u) >= 0 && !plan->rounded)
+            shd_builder_signal(&c->builder, SHD_COUNTER_PUBLISHED, u);
     }
     shd_access_compute(&c->builder, backward ? SHD_OP_BACKWARD : SHD_OP_FORWARD, event);
     int32_t index = shd_builder_close(&c->builder);
-    if (backward) c->units[u].backward = index;
+    if (backward) c->units[u].published = index;
 }
 
 /* Before the backward of a unit whose activations were not kept. */
@@ -256,6 +279,7 @@ static void emit_event(compiler *c, int32_t micro_step, int32_t event, int32_t e
     if (c->many) emit_releases(c, micro_step, event, event_count);
     for (int32_t i = 0; train && i < c->plan->gradient_count; i++) {
         if (c->plan->gradients[i].last_event != event) continue;
+        emit_round(c, i, micro_step);
         emit_reduce(c, i, micro_step);
         if (last && c->many && policy->stage == 0) emit_gather_gradient(c, c->plan->gradients[i].unit_index);
     }
@@ -264,7 +288,7 @@ static void emit_event(compiler *c, int32_t micro_step, int32_t event, int32_t e
 /* --- programs --------------------------------------------------------------------------------- */
 
 /* After VERDICT. Where the next run begins with gathers, in the order in which it will ask for them. */
-static void emit_clipped_updates(compiler *c) {
+static void emit_late_updates(compiler *c) {
     int32_t count = c->plan->gradient_count;
     for (int32_t i = 0; i < count; i++)
         emit_update(c, c->plan->gradients[c->plan->policy.stage > 0 ? count - 1 - i : i].unit_index);
@@ -278,7 +302,7 @@ static void emit_steps(compiler *c) {
         for (int32_t event = 0; event < event_count; event++) emit_event(c, k, event, event_count);
     if (train) emit_norms_until(c, event_count + NORM_DELAY_EVENTS);
     emit_exchange(c, SHD_OP_VERDICT, SHD_QUEUE_COMPUTE);
-    if (train && c->clip) emit_clipped_updates(c);
+    if (train && c->late_updates) emit_late_updates(c);
     for (int32_t i = 0; i < c->regathered_count && !c->builder.failed; i++)
         emit_wait(c, c->builder.program->instructions[c->regathered[i]].unit_index, -1, -1, c->regathered[i]);
 }
@@ -292,12 +316,13 @@ static void emit_prologue(compiler *c) {
         if (c->plan->units[u].gathered_bytes > 0) emit_wait(c, u, -1, -1, c->units[u].gather);
 }
 
-static bool compiler_init(compiler *c, const shd_plan *plan, shd_program_kind kind, int32_t micro_steps, bool clip) {
+static bool compiler_init(compiler *c, const shd_plan *plan, shd_program_kind kind, int32_t micro_steps,
+                          bool late_updates) {
     size_t units = (size_t)plan->unit_count, buffers = (size_t)plan->buffer_count;
     *c = (compiler){.plan = plan,
                     .kind = kind,
                     .micro_steps = micro_steps,
-                    .clip = clip,
+                    .late_updates = late_updates,
                     .many = plan->policy.world_size > 1,
                     .count_index = -1,
                     .units = shd_alloc(units, sizeof *c->units),
@@ -306,7 +331,7 @@ static bool compiler_init(compiler *c, const shd_plan *plan, shd_program_kind ki
     if (!c->units || !c->vacated || !c->regathered) return false;
     for (int32_t u = 0; u < plan->unit_count; u++) c->units[u] = (unit_trace){-1, -1, -1, -1, -1};
     for (int32_t b = 0; b < plan->buffer_count; b++) c->vacated[b] = -1;
-    shd_builder_init(&c->builder, plan, kind, micro_steps, clip);
+    shd_builder_init(&c->builder, plan, kind, micro_steps, late_updates);
     return true;
 }
 
@@ -318,7 +343,8 @@ sherd_status shd_program_compile(const shd_plan *plan, shd_program_kind kind, in
         return shd_fail(SHERD_ARGUMENT, "a program of %d micro-steps: at least 1 is needed", (int)micro_steps);
     compiler c;
     sherd_status status;
-    if (compiler_init(&c, plan, kind, micro_steps, clip)) {
+    bool late_updates = clip || plan->policy.parameter_dtype == SHERD_FP16;
+    if (compiler_init(&c, plan, kind, micro_steps, late_updates)) {
         if (kind == SHD_PROGRAM_PROLOGUE)
             emit_prologue(&c);
         else

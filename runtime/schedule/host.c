@@ -52,6 +52,7 @@ shd_name shd_name_buffer(const shd_plan *plan, int32_t buffer_index) {
     switch (buffer->kind) {
     case SHD_BUFFER_PARAMETERS:
     case SHD_BUFFER_SHARD:
+    case SHD_BUFFER_MASTER:
     case SHD_BUFFER_ACCUMULATOR:
     case SHD_BUFFER_STATE: {
         const shd_group *group = &plan->groups[buffer->owner_index];
@@ -66,6 +67,7 @@ shd_name shd_name_buffer(const shd_plan *plan, int32_t buffer_index) {
         break;
     case SHD_BUFFER_GATHER_SLOT:
     case SHD_BUFFER_GRADIENT_SLOT:
+    case SHD_BUFFER_ROUNDED_SLOT:
         snprintf(name.text, sizeof name.text, "%s %" PRId32, kind, buffer->owner_index);
         break;
     default: snprintf(name.text, sizeof name.text, "%s", kind);

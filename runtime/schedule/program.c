@@ -37,7 +37,7 @@ void shd_program_destroy(shd_program *program) {
 }
 
 uint64_t shd_program_hash(const shd_program *program) {
-    uint64_t hash = SHD_HASH(0, program->kind, program->micro_steps, program->clip, program->instruction_count,
+    uint64_t hash = SHD_HASH(0, program->kind, program->micro_steps, program->late_updates, program->instruction_count,
                              program->wait_count, program->await_count, program->signal_count);
     for (int32_t i = 0; i < program->instruction_count; i++) {
         const shd_instruction *instruction = &program->instructions[i];

@@ -10,7 +10,8 @@
  *   counter     raised by rank r when                                awaited by
  *   UPDATED     its UPDATE u is done                                 GATHER u
  *   PUBLISHED   its gradient of u, and its last read of u's          REDUCE u
- *               parameters in the micro-batch, are done
+ *               parameters in the micro-batch, are done (BACKWARD u,
+ *               with a 16-bit reduce_dtype ROUND u)
  *   CONSUMED    its REDUCE u has read all peers' gradients of u      the next writer of that memory, GATHER_GRADIENT u
  *
  * No counter guards parameters against UPDATE u: it follows REDUCE u of the last micro-step, so every rank has
@@ -33,6 +34,7 @@
     X(FORWARD, "FORWARD")     /* COMPUTE: the model's forward of u */                                                  \
     X(RECOMPUTE, "RECOMPUTE") /* COMPUTE: the model's forward of u once more, for its backward */                      \
     X(BACKWARD, "BACKWARD")   /* COMPUTE: the model's backward of u */                                                 \
+    X(ROUND, "ROUND")         /* COMPUTE: the gradient of u, rounded to reduce_dtype, for peers to read */             \
     X(RELEASE, "RELEASE")     /* COMPUTE: gathered parameters of u may be overwritten */                               \
     X(REDUCE, "REDUCE")       /* REDUCE: adds all ranks' gradients of u, in rank order, to the owner's accumulator */  \
     X(NORM, "NORM")           /* COMPUTE: adds the squares of the own shard of u's reduced gradient */                 \
@@ -93,12 +95,11 @@ typedef struct shd_instruction {
     shd_queue_id queue;
     int32_t unit_index; /* -1: none */
     int32_t micro_step; /* -1: outside micro-steps */
-    int32_t
-        residency; /* GATHER, WAIT, RELEASE, FORWARD, RECOMPUTE, BACKWARD: the unit's own in plan->gathers; REDUCE: in
-                           plan->gradients; -1: none */
-    bool first_reduce; /* REDUCE: sets the accumulator instead of adding to it */
-    int64_t bytes;     /* collectives: logical bytes received by this rank, 0 for others */
-    shd_run waits;     /* indices of earlier instructions of other queues that must be done */
+    int32_t residency;  /* GATHER, WAIT, RELEASE, FORWARD, RECOMPUTE, BACKWARD: the unit's own in plan->gathers; ROUND,
+                           REDUCE: in plan->gradients; -1: none */
+    bool first_reduce;  /* REDUCE: sets the accumulator instead of adding to it */
+    int64_t bytes;      /* collectives: logical bytes received by this rank, 0 for others */
+    shd_run waits;      /* indices of earlier instructions of other queues that must be done */
     shd_run awaits, signals, accesses;
 } shd_instruction;
 
@@ -112,7 +113,7 @@ typedef enum shd_program_kind {
 typedef struct shd_program {
     shd_program_kind kind;
     int32_t micro_steps;
-    bool clip;
+    bool late_updates; /* UPDATE follows VERDICT, and asks it */
     int32_t instruction_count, wait_count, await_count, signal_count, access_count;
     shd_instruction *instructions;
     int32_t *waits;
@@ -126,7 +127,8 @@ typedef struct shd_program {
  * together.
  *
  * TRAIN: COUNT; `micro_steps` ≥ 1 times the events of the plan; NORM of every unit; VERDICT. UPDATE follows VERDICT
- * with `clip`; without it UPDATE u follows NORM u inside backward, and all come before VERDICT.
+ * with `clip`, and in fp16, whose steps may be skipped; else UPDATE u follows NORM u inside backward, and all come
+ * before VERDICT.
  * EVALUATE: forward only, `micro_steps` ≥ 1 times, then VERDICT.
  * PROLOGUE: run once after fill or load, when every rank has set its shards. `micro_steps` does not matter to it.
  *

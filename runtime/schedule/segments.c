@@ -53,9 +53,9 @@ static bool cut_access(shd_segments *segments, const shd_access *access, int32_t
 static bool cut_shards(shd_segments *segments, const shd_plan *plan) {
     for (int32_t g = 0; g < plan->group_count; g++) {
         const shd_group *group = &plan->groups[g];
+        int64_t shard_bytes = group->shard_count * shd_dtype_bytes(plan->policy.parameter_dtype);
         for (int32_t r = 0; group->parameters_buffer >= 0 && r <= plan->policy.world_size; r++)
-            if (!cut(&segments->buffers[group->parameters_buffer], r * group->shard_count * SHD_ELEMENT_BYTES))
-                return false;
+            if (!cut(&segments->buffers[group->parameters_buffer], r * shard_bytes)) return false;
     }
     return true;
 }

@@ -300,7 +300,7 @@ static sherd_status fill_slice(void *user, const shd_slice *slice) {
 
 static sherd_status clear_slice(void *user, const shd_slice *slice) {
     (void)user;
-    memset(slice->values, 0, (size_t)slice->count * sizeof *slice->values);
+    memset(slice->values, 0, (size_t)slice->count * sizeof(float));
     return SHERD_OK;
 }
 

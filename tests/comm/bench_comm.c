@@ -33,7 +33,8 @@ static void barrier(bench *b) {
 static void do_barrier(bench *b) { (void)b; }
 static void do_reduce(bench *b) {
     int64_t count = b->bytes / 4 / b->world;
-    if (shd_comm_reduce(b->comm, (float *)(void *)b->private_to, (float *)(void *)b->exported, count, true)) exit(1);
+    if (shd_comm_reduce(b->comm, (float *)(void *)b->private_to, (float *)(void *)b->exported, SHERD_FP32, count, true))
+        exit(1);
 }
 static void do_gather(bench *b) {
     if (shd_comm_gather(b->comm, SHD_COLLECTIVE_GATHER, b->private_to, b->exported, b->bytes / b->world)) exit(1);

@@ -39,8 +39,8 @@ static int stats_body(int32_t rank, int32_t world, void *argument) {
     CHECK(!shd_comm_gather(comm, SHD_COLLECTIVE_GATHER_GRADIENT, full, mine, 64));
     CHECK(!shd_comm_gather_shared(comm, 1000));
     CHECK(!shd_comm_gather(comm, SHD_COLLECTIVE_GATHER, full, mine, 0));
-    CHECK(!shd_comm_reduce(comm, sum, (float *)(void *)mine, 100, true));
-    CHECK(!shd_comm_reduce(comm, sum, (float *)(void *)mine, 17, false));
+    CHECK(!shd_comm_reduce(comm, sum, (float *)(void *)mine, SHERD_FP32, 100, true));
+    CHECK(!shd_comm_reduce(comm, sum, (float *)(void *)mine, SHERD_FP32, 17, false));
     CHECK(!shd_comm_exchange(comm, post, 5, all));
     CHECK(shd_comm_gather(comm, SHD_COLLECTIVE_GATHER, full, mine, 63) == SHERD_ARGUMENT); /* not counted */
     shd_comm_stats stats;
@@ -187,11 +187,11 @@ static int refusing_body(int32_t rank, int32_t world, void *argument) {
     CHECK(shd_comm_gather(comm, gather, mine + 4096 - 64, mine + 4096 - 64 + rank * 64, 64) == SHERD_ARGUMENT);
     CHECK(shd_comm_gather(comm, gather, full, mine, INT64_MAX / 64 * 64) == SHERD_ARGUMENT);
     CHECK(shd_comm_gather_shared(comm, -1) == SHERD_ARGUMENT);
-    CHECK(shd_comm_reduce(comm, sum, floats, -1, true) == SHERD_ARGUMENT);
-    CHECK(shd_comm_reduce(comm, sum, floats, 1024 / world + 1, true) == SHERD_ARGUMENT);
-    CHECK(shd_comm_reduce(comm, sum, sum, 1, true) == SHERD_ARGUMENT);
-    CHECK(shd_comm_reduce(comm, floats + 1, floats, 1, true) == SHERD_ARGUMENT);
-    CHECK(shd_comm_reduce(comm, sum, floats, INT64_MAX / 4, true) == SHERD_ARGUMENT);
+    CHECK(shd_comm_reduce(comm, sum, floats, SHERD_FP32, -1, true) == SHERD_ARGUMENT);
+    CHECK(shd_comm_reduce(comm, sum, floats, SHERD_FP32, 1024 / world + 1, true) == SHERD_ARGUMENT);
+    CHECK(shd_comm_reduce(comm, sum, sum, SHERD_FP32, 1, true) == SHERD_ARGUMENT);
+    CHECK(shd_comm_reduce(comm, floats + 1, floats, SHERD_FP32, 1, true) == SHERD_ARGUMENT);
+    CHECK(shd_comm_reduce(comm, sum, floats, SHERD_FP32, INT64_MAX / 4, true) == SHERD_ARGUMENT);
     CHECK(shd_comm_post(comm, all, SHD_COMM_EXCHANGE_BYTES + 1) == SHERD_ARGUMENT);
     CHECK(shd_comm_post(comm, all, -1) == SHERD_ARGUMENT);
     CHECK(shd_comm_collect(comm, all) == SHERD_STATE);

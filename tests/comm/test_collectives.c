@@ -100,8 +100,8 @@ static int reduce_body(int32_t rank, int32_t world, void *argument) {
     if (world * count > 2) gradients[1] = -0.0f;
     char all[RANKS_MAX];
     if (shd_comm_exchange(comm, "", 1, all)) return 2;
-    if (shd_comm_reduce(comm, sum, gradients, count, true)) return 3;
-    if (shd_comm_reduce(comm, sum, gradients + count * world, count, false)) return 4;
+    if (shd_comm_reduce(comm, sum, gradients, SHERD_FP32, count, true)) return 3;
+    if (shd_comm_reduce(comm, sum, gradients + count * world, SHERD_FP32, count, false)) return 4;
     for (int64_t i = 0; i < count; i++) {
         volatile float expected = 0;
         for (int64_t step = 0; step < 2; step++)

@@ -140,6 +140,8 @@ case_programs case_compile(case_model model, case_policy policy, shd_program_kin
                               .recompute = model == CASE_RECOMPUTED ? SHERD_RECOMPUTE_UNIT
                                            : model == CASE_PART     ? SHERD_RECOMPUTE_PART
                                                                     : policy.recompute,
+                              .parameter_dtype = policy.parameter_dtype,
+                              .reduce_dtype = policy.reduce_dtype,
                               .gradient_slots = policy.gradient_slots};
         must(shd_plan_create(&models[model].model, &planned, &made.plans[r]));
         must(shd_program_compile(made.plans[r], kind, micro_steps, clip, &made.programs[r]));
@@ -168,20 +170,25 @@ bool case_next_policy(case_policy *policy) {
         int32_t r = 0, p = 0;
         while (ranks[r] != policy->world_size) r++;
         while (prefetches[p] != policy->prefetch) p++;
-        at = 1 + ((r * 4 + policy->stage) * 2 + policy->shared) * PREFETCHES + p;
+        int32_t half = policy->reduce_dtype == SHERD_BF16;
+        at = 1 + (((half * RANKS + r) * 4 + policy->stage) * 2 + policy->shared) * PREFETCHES + p;
     }
-    for (; at < RANKS * 4 * 2 * PREFETCHES; at++) {
+    for (; at < 2 * RANKS * 4 * 2 * PREFETCHES; at++) {
         int32_t rest = at;
         case_policy next = {.prefetch = prefetches[rest % PREFETCHES]};
         rest /= PREFETCHES;
         next.shared = rest % 2;
         rest /= 2;
         next.stage = rest % 4;
-        next.world_size = ranks[rest / 4];
+        rest /= 4;
+        next.world_size = ranks[rest % RANKS];
+        bool half = rest >= RANKS;
+        if (half) next.parameter_dtype = next.reduce_dtype = SHERD_BF16;
         next.gradient_slots = next.world_size == 1 ? 1 : 3;
         bool legal = !next.shared || (next.stage > 0 && next.world_size > 1);
         bool distinct = next.stage == 3 || next.prefetch == 0;
-        if (!legal || !distinct) continue;
+        bool wanted = !half || (next.world_size <= 3 && next.prefetch <= 1);
+        if (!legal || !distinct || !wanted) continue;
         *policy = next;
         return true;
     }

@@ -330,9 +330,9 @@ Test(compile, every_field_reaches_the_hash) {
     CHANGES(program->awaits[0].unit_index);
     CHANGES(program->awaits[0].counter);
     CHANGES(program->signals[0].unit_index);
-    program->clip = false;
+    program->late_updates = false;
     cr_assert_neq(shd_program_hash(program), hash);
-    program->clip = true;
+    program->late_updates = true;
     cr_assert_eq(shd_program_hash(program), hash);
     case_destroy(&made);
 }

@@ -149,9 +149,16 @@ static int32_t count_writers(const shd_plan *plan, int32_t unit) {
     return count;
 }
 
+static void round_gradient(simulation *job, int32_t r, const shd_instruction *instruction) {
+    const shd_plan *plan = plan_of(job, r);
+    content *gradients = job->memory[r].gradients;
+    gradients[plan->rounded[instruction->residency].slot_buffer] =
+        gradients[plan->gradients[instruction->residency].slot_buffer];
+}
+
 static void reduce(simulation *job, int32_t r, const shd_instruction *instruction) {
     const shd_plan *plan = plan_of(job, r);
-    int32_t u = instruction->unit_index, slot = plan->gradients[instruction->residency].slot_buffer;
+    int32_t u = instruction->unit_index, slot = shd_exchanged_gradient(plan, instruction->residency)->slot_buffer;
     for (int32_t s = 0; s < plan->policy.world_size; s++) {
         const content *held = &job->memory[s].gradients[slot];
         check(job,
@@ -181,7 +188,7 @@ static void gather_gradient(simulation *job, int32_t r, int32_t u) {
 static void update(simulation *job, int32_t r, int32_t u) {
     const shd_policy *policy = &plan_of(job, r)->policy;
     rank_memory *memory = &job->memory[r];
-    if (program_of(job, r)->clip) check(job, memory->judged, "an update does not know the clip scale");
+    if (program_of(job, r)->late_updates) check(job, memory->judged, "an update does not know the clip scale");
     check(job, is_summed(job, r, r, u), "an update uses an incomplete sum");
     for (int32_t s = 0; policy->stage == 0 && s < policy->world_size; s++) {
         check(job, memory->sums[u][s] == job->step[r], "an update uses an incomplete sum");
@@ -204,6 +211,7 @@ static void execute(simulation *job, int32_t r, const shd_instruction *instructi
         if (slot >= 0) memory->slot_unit[slot] = -1;
         break;
     }
+    case SHD_OP_ROUND: round_gradient(job, r, instruction); break;
     case SHD_OP_REDUCE: reduce(job, r, instruction); break;
     case SHD_OP_NORM:
         check(job, is_summed(job, r, r, instruction->unit_index), "a norm is of an incomplete sum");

@@ -110,7 +110,8 @@ Test(verify, misses_every_wait_and_await_that_is_taken_away) {
 
 /* --- peak ------------------------------------------------------------------------------------- */
 
-/* From the residencies alone: the fullest event. */
+/* From the residencies alone: the fullest event. A gradient is rounded when its event's releases are done, and stands
+ * twice then. */
 static int64_t count_peak(const shd_plan *plan, shd_program_kind kind) {
     int64_t always = 0, most = 0;
     for (int32_t b = 0; b < plan->buffer_count; b++)
@@ -119,16 +120,22 @@ static int64_t count_peak(const shd_plan *plan, shd_program_kind kind) {
                      : kind == SHD_PROGRAM_EVALUATE ? plan->unit_count
                                                     : 0;
     for (int32_t event = 0; event < events; event++) {
-        int64_t now = 0;
+        int64_t now = 0, released = 0;
         for (int32_t i = 0; i < plan->gather_count; i++) {
             const shd_residency *gather = &plan->gathers[i];
             if (gather->slot_buffer >= 0 && gather->issue_event <= event && event <= gather->last_event &&
-                gather->first_event < events)
+                gather->first_event < events) {
                 now += plan->units[gather->unit_index].gathered_bytes;
+                if (gather->last_event == event) released += plan->units[gather->unit_index].gathered_bytes;
+            }
         }
         for (int32_t i = 0; kind == SHD_PROGRAM_TRAIN && i < plan->gradient_count; i++)
             if (plan->gradients[i].first_event <= event && event <= plan->gradients[i].last_event)
                 now += plan->units[plan->gradients[i].unit_index].gradient_bytes;
+        if (now > most) most = now;
+        for (int32_t i = 0; kind == SHD_PROGRAM_TRAIN && plan->rounded && i < plan->gradient_count; i++)
+            if (plan->gradients[i].last_event == event)
+                now += plan->units[plan->gradients[i].unit_index].gradient_bytes / 2 - released;
         if (now > most) most = now;
     }
     return always + most;

@@ -26,6 +26,8 @@ static void for_all(int seeds, void (*check)(const model_box *, const shd_plan *
                     policy.rank = seed % policy.world_size;
                     policy.state_count = seed % 3;
                     policy.gradient_slots = 1 + seed % 4;
+                    policy.parameter_dtype = seed % 3 == 0 ? SHERD_BF16 : SHERD_FP32;
+                    policy.reduce_dtype = seed % 4 >= 2 ? SHERD_BF16 : SHERD_FP32;
                     shd_plan *plan = plan_of(&box, policy);
                     check(&box, plan);
                     shd_plan_destroy(plan);
@@ -75,12 +77,44 @@ static const byte_row rows[] = {
     {8, 3, true, 4096, 0, 3136, 6144, 0, 24576, 43712, 16 * 768 + 4 * 256},
 };
 
-Test(plan, costs_what_was_computed_by_hand_for_three_units) {
+/* The same with 16-bit parameters, of which a block is 512 bytes: masters of the trainable blocks (8; 10 or 5; 24 or 3)
+ * on top, and 4 bytes fewer for parameters. */
+static const byte_row half_rows[] = {
+    {1, 0, false, 4608, 8192, 8256, 16384, 0, 7168, 50368, 16 * 2048 + 2 * 256},
+    {1, 3, false, 4608, 8192, 8256, 16384, 0, 7168, 50368, 16 * 2048 + 2 * 256},
+    {2, 0, false, 6144, 10240, 10304, 20480, 0, 10240, 63168, 41984},
+    {2, 1, false, 6144, 5120, 5184, 10240, 0, 10240, 42688, 26624},
+    {2, 1, true, 3072, 5120, 5184, 10240, 0, 10240, 39616, 26624},
+    {2, 2, false, 6144, 5120, 5184, 10240, 0, 10240, 42688, 24064},
+    {2, 3, false, 3072, 5120, 5184, 10240, 6144, 10240, 45760, 20992},
+    {2, 3, true, 3072, 5120, 5184, 10240, 0, 10240, 39616, 20992},
+    {8, 0, false, 16384, 24576, 24640, 49152, 0, 24576, 145088, 16 * 6144 + 2 * 2048},
+    {8, 3, false, 2048, 3072, 3136, 6144, 16384, 24576, 61120, 16 * 768 + 2 * 256},
+};
+
+/* And with gradients that are exchanged in bf16. The caller's slots have their tenants only while these are written:
+ * head [3, 3], embedding [3, 5], block [4, 4], which takes the head's. The rounded ones, each written in the last of
+ * these events, stay for 3 events with several ranks: three slots; for one with one rank: one slot. */
+static const byte_row half_reduced_rows[] = {
+    {1, 3, false, 4608, 8192, 8256, 16384, 0, 7168 + 2048, 52416, 16 * 2048 + 2 * 256},
+    {2, 0, false, 6144, 10240, 10304, 20480, 0, 8192 + 5120, 66240, 41984},
+    {2, 1, false, 6144, 5120, 5184, 10240, 0, 8192 + 5120, 45760, 26624},
+    {2, 3, false, 3072, 5120, 5184, 10240, 6144, 8192 + 5120, 48832, 20992},
+    {8, 3, false, 2048, 3072, 3136, 6144, 16384, 16384 + 12288, 65216, 16 * 768 + 2 * 256},
+};
+static const byte_row reduced_rows[] = {
+    {2, 1, false, 12288, 0, 5184, 10240, 0, 8192 + 5120, 46784, 32768},
+};
+
+static void check_rows(const byte_row *table, size_t count, sherd_dtype parameters, sherd_dtype reduced) {
     model_box box;
     box_three_units(&box);
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        const byte_row *row = &rows[i];
-        shd_plan *plan = plan_of(&box, policy_of(row->world_size, row->stage, row->shared, 1));
+    for (size_t i = 0; i < count; i++) {
+        const byte_row *row = &table[i];
+        shd_policy policy = policy_of(row->world_size, row->stage, row->shared, 1);
+        policy.parameter_dtype = parameters;
+        policy.reduce_dtype = reduced;
+        shd_plan *plan = plan_of(&box, policy);
         const int64_t expected[SHD_CATEGORIES] = {
             [SHD_CATEGORY_PARAMETERS] = row->parameters,        [SHD_CATEGORY_MASTER] = row->master,
             [SHD_CATEGORY_GRADIENTS] = row->gradients,          [SHD_CATEGORY_OPTIMIZER] = row->optimizer,
@@ -93,6 +127,30 @@ Test(plan, costs_what_was_computed_by_hand_for_three_units) {
         cr_assert_eq(plan->model_state_bytes, row->model_state, "row %zu: %ld", i, (long)plan->model_state_bytes);
         shd_plan_destroy(plan);
     }
+}
+
+#define CHECK_ROWS(table, parameters, reduced) check_rows(table, sizeof table / sizeof *table, parameters, reduced)
+
+Test(plan, costs_what_was_computed_by_hand_for_three_units) { CHECK_ROWS(rows, SHERD_FP32, SHERD_FP32); }
+
+Test(plan, costs_what_was_computed_by_hand_with_16_bit_parameters) {
+    CHECK_ROWS(half_rows, SHERD_BF16, SHERD_FP32);
+    CHECK_ROWS(half_rows, SHERD_FP16, SHERD_FP32);
+}
+
+Test(plan, costs_what_was_computed_by_hand_with_gradients_exchanged_in_16_bits) {
+    CHECK_ROWS(half_reduced_rows, SHERD_BF16, SHERD_BF16);
+    CHECK_ROWS(reduced_rows, SHERD_FP32, SHERD_BF16);
+}
+
+Test(plan, refuses_to_exchange_gradients_in_fp16) {
+    model_box box;
+    box_three_units(&box);
+    shd_policy policy = policy_of(2, 1, false, 1);
+    policy.reduce_dtype = SHERD_FP16;
+    shd_plan *plan = NULL;
+    cr_assert_eq(shd_plan_create(&box.model, &policy, &plan), SHERD_CONFIG);
+    cr_assert_str_eq(sherd_last_error(), "shard.reduce_dtype is fp16; it must be fp32 or bf16");
 }
 
 Test(plan, places_buffers_by_stage_and_gather_mode) {
@@ -149,13 +207,20 @@ Test(plan, model_states_follow_the_papers_when_nothing_is_padded) {
     const int64_t psi = 8192;
     for (int64_t n = 1; n <= 8; n *= 2)
         for (int shared = 0; shared <= (n > 1); shared++) {
-            const int64_t expected[] = {16 * psi, 8 * psi + 8 * psi / n, 4 * psi + 12 * psi / n, 16 * psi / n};
-            for (int32_t stage = shared; stage <= 3; stage++) {
-                shd_plan *plan = plan_of(&box, policy_of((int32_t)n, stage, shared, 1));
-                cr_assert_eq(plan->model_state_bytes, expected[stage], "%ld ranks, stage %d", (long)n, stage);
-                cr_assert_eq(plan->trainable_count, psi);
-                shd_plan_destroy(plan);
-            }
+            const int64_t expected[][4] = {
+                {16 * psi, 8 * psi + 8 * psi / n, 4 * psi + 12 * psi / n, 16 * psi / n},
+                {16 * psi, 4 * psi + 12 * psi / n, 2 * psi + 14 * psi / n, 16 * psi / n},
+            };
+            for (int mixed = 0; mixed <= 1; mixed++)
+                for (int32_t stage = shared; stage <= 3; stage++) {
+                    shd_policy policy = policy_of((int32_t)n, stage, shared, 1);
+                    policy.parameter_dtype = mixed ? SHERD_BF16 : SHERD_FP32;
+                    shd_plan *plan = plan_of(&box, policy);
+                    cr_assert_eq(plan->model_state_bytes, expected[mixed][stage], "%ld ranks, stage %d", (long)n,
+                                 stage);
+                    cr_assert_eq(plan->trainable_count, psi);
+                    shd_plan_destroy(plan);
+                }
         }
 }
 
@@ -293,8 +358,8 @@ Test(plan, keeps_no_memory_for_tensors_without_elements_and_none_of_training_for
 
 /* What one group needs, by the table in the header of shard/plan.h and nothing else: buffers of a kind, their bytes. */
 static void expect_buffer(const shd_plan *plan, int32_t index, bool wanted, shd_buffer_kind kind, int32_t owner,
-                          int64_t count) {
-    if (!wanted || count == 0) {
+                          int64_t bytes) {
+    if (!wanted || bytes == 0) {
         cr_assert_eq(index, -1);
         return;
     }
@@ -302,7 +367,7 @@ static void expect_buffer(const shd_plan *plan, int32_t index, bool wanted, shd_
     const shd_buffer *buffer = &plan->buffers[index];
     cr_assert_eq(buffer->kind, kind);
     cr_assert_eq(buffer->owner_index, owner);
-    cr_assert_eq(buffer->bytes, 4 * count);
+    cr_assert_eq(buffer->bytes, bytes);
 }
 
 static void check_groups(const shd_plan *plan) {
@@ -310,9 +375,12 @@ static void check_groups(const shd_plan *plan) {
     bool copies = policy->stage == 3 && policy->world_size > 1 && !policy->gather_shared;
     for (int32_t g = 0; g < plan->group_count; g++) {
         const shd_group *group = &plan->groups[g];
-        int64_t own = policy->stage == 0 ? group->padded_count : group->shard_count;
-        expect_buffer(plan, group->parameters_buffer, !copies, SHD_BUFFER_PARAMETERS, g, group->padded_count);
-        expect_buffer(plan, group->shard_buffer, copies, SHD_BUFFER_SHARD, g, group->shard_count);
+        int64_t own = 4 * (policy->stage == 0 ? group->padded_count : group->shard_count);
+        bool half = policy->parameter_dtype != SHERD_FP32;
+        int64_t width = half ? 2 : 4;
+        expect_buffer(plan, group->parameters_buffer, !copies, SHD_BUFFER_PARAMETERS, g, width * group->padded_count);
+        expect_buffer(plan, group->shard_buffer, copies, SHD_BUFFER_SHARD, g, width * group->shard_count);
+        expect_buffer(plan, group->master_buffer, half && group->trainable, SHD_BUFFER_MASTER, g, own);
         expect_buffer(plan, group->accumulator_buffer, group->trainable, SHD_BUFFER_ACCUMULATOR, g, own);
         for (int32_t s = 0; s < SHD_MAX_STATES; s++)
             expect_buffer(plan, group->state_buffers[s], group->trainable && s < policy->state_count, SHD_BUFFER_STATE,
@@ -328,8 +396,9 @@ static void check_buffers(const model_box *box, const shd_plan *plan) {
         cr_assert_gt(buffer->bytes, 0);
         cr_assert_eq(buffer->bytes % 64, 0);
         cr_assert_eq(buffer->offset_bytes % 64, 0);
-        cr_assert_eq(buffer->transient,
-                     buffer->kind == SHD_BUFFER_GATHER_SLOT || buffer->kind == SHD_BUFFER_GRADIENT_SLOT);
+        cr_assert_eq(buffer->transient, buffer->kind == SHD_BUFFER_GATHER_SLOT ||
+                                            buffer->kind == SHD_BUFFER_GRADIENT_SLOT ||
+                                            buffer->kind == SHD_BUFFER_ROUNDED_SLOT);
         cr_assert_eq(buffer->charged_bytes,
                      buffer->place == SHD_PLACE_HOST ? buffer->bytes / plan->policy.world_size : buffer->bytes);
         if (plan->policy.world_size == 1) cr_assert_eq(buffer->place, SHD_PLACE_PRIVATE);

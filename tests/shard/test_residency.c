@@ -113,14 +113,15 @@ static void check_gradients(const model_box *box, const shd_plan *plan) {
 /* Tenants of one slot never meet, fit into it, and some tenant needs all of it. */
 static void check_slots(const shd_plan *plan, const shd_residency *tenants, int32_t count, int32_t linger,
                         shd_buffer_kind kind) {
-    bool gradients = kind == SHD_BUFFER_GRADIENT_SLOT;
     for (int32_t b = 0; b < plan->buffer_count; b++) {
         if (plan->buffers[b].kind != kind) continue;
         int64_t largest = 0;
         for (int32_t i = 0; i < count; i++) {
             if (tenants[i].slot_buffer != b) continue;
             const shd_unit_plan *unit = &plan->units[tenants[i].unit_index];
-            int64_t bytes = gradients ? unit->gradient_bytes : unit->gathered_bytes;
+            int64_t bytes = kind == SHD_BUFFER_GATHER_SLOT     ? unit->gathered_bytes
+                            : kind == SHD_BUFFER_GRADIENT_SLOT ? unit->gradient_bytes
+                                                               : unit->gradient_bytes / 2;
             if (bytes > largest) largest = bytes;
             for (int32_t j = 0; j < i; j++)
                 cr_assert(tenants[j].slot_buffer != b || tenants[j].last_event + linger < tenants[i].issue_event ||
@@ -129,6 +130,19 @@ static void check_slots(const shd_plan *plan, const shd_residency *tenants, int3
         cr_assert_eq(plan->buffers[b].bytes, largest);
     }
     for (int32_t i = 0; i < count; i++) cr_assert_eq(plan->buffers[tenants[i].slot_buffer].kind, kind);
+}
+
+/* Rounded gradients begin where the caller's end. */
+static void check_rounded(const shd_plan *plan) {
+    cr_assert_eq(plan->rounded != NULL, plan->policy.reduce_dtype == SHERD_BF16);
+    for (int32_t i = 0; plan->rounded && i < plan->gradient_count; i++) {
+        int32_t last = plan->gradients[i].last_event;
+        expect_residency(&plan->rounded[i], plan->gradients[i].unit_index, last, last, last);
+        const shd_buffer *slot = &plan->buffers[plan->rounded[i].slot_buffer];
+        cr_assert_eq(slot->dtype, SHERD_BF16);
+        cr_assert_eq(slot->place, plan->policy.world_size > 1 ? SHD_PLACE_EXPORTED : SHD_PLACE_PRIVATE);
+        cr_assert_eq(plan->buffers[plan->gradients[i].slot_buffer].place, SHD_PLACE_PRIVATE);
+    }
 }
 
 Test(residency, covers_every_use_once_and_is_no_longer_than_needed) {
@@ -140,11 +154,16 @@ Test(residency, covers_every_use_once_and_is_no_longer_than_needed) {
                 for (int shared = 0; shared <= (world_size > 1); shared++) {
                     shd_policy policy = policy_of(world_size, 3, shared, prefetch);
                     policy.gradient_slots = 1 + (int32_t)seed % 4;
+                    policy.reduce_dtype = seed % 3 == 0 ? SHERD_BF16 : SHERD_FP32;
                     shd_plan *plan = plan_of(&box, policy);
                     check_gathers(&box, plan);
                     check_gradients(&box, plan);
-                    check_slots(plan, plan->gradients, plan->gradient_count, policy.gradient_slots - 1,
-                                SHD_BUFFER_GRADIENT_SLOT);
+                    check_rounded(plan);
+                    check_slots(plan, plan->gradients, plan->gradient_count,
+                                plan->rounded ? 0 : policy.gradient_slots - 1, SHD_BUFFER_GRADIENT_SLOT);
+                    if (plan->rounded)
+                        check_slots(plan, plan->rounded, plan->gradient_count, policy.gradient_slots - 1,
+                                    SHD_BUFFER_ROUNDED_SLOT);
                     if (world_size > 1 && !shared)
                         check_slots(plan, plan->gathers, plan->gather_count, 0, SHD_BUFFER_GATHER_SLOT);
                     else

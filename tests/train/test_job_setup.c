@@ -111,7 +111,7 @@ Test(job_setup, plans_the_job_at_any_stage) {
         cr_assert_eq(plan->parameter_count, 2 * 64 * 24 + 2 * (4 * 24 * 24 + 3 * 24 * 40 + 2 * 24) + 24);
         shd_program *program;
         cr_assert_eq(shd_job_program(job, plan, SHD_PROGRAM_TRAIN, &program), SHERD_OK);
-        cr_assert(program->micro_steps == 4 && program->clip);
+        cr_assert(program->micro_steps == 4 && program->late_updates);
         shd_program_destroy(program);
         shd_plan_destroy(plan);
     }
