@@ -59,10 +59,14 @@ const char *shd_optimizer_state_name(const sherd_optimizer *optimizer, int32_t i
     return index == 0 ? "exp_avg" : "exp_avg_sq";
 }
 
+bool shd_optimizer_state_is_root(const sherd_optimizer *optimizer, int32_t index) {
+    assert(index >= 0 && index < shd_optimizer_state_count(optimizer));
+    return index == 1;
+}
+
 double shd_clip_scale(double clip, double norm) { return clip > 0 && norm > clip ? clip / (norm + 1e-6) : 1; }
 
-static shd_update_fn pick_update(const sherd_optimizer *optimizer) {
-    const shd_optim_kernels *kernels = shd_optim_kernels_best();
+static shd_update_fn pick_update(const shd_optim_kernels *kernels, const sherd_optimizer *optimizer) {
     switch (optimizer->kind) {
     case SHERD_ADAMW: return kernels->adamw;
     case SHERD_ADAM: return kernels->adam;
@@ -94,31 +98,59 @@ static shd_update_constants make_constants(const sherd_optimizer *optimizer, con
 
 /* Chunks are small enough to balance threads, large enough that starting one costs nothing: 64 KiB of each array. */
 enum { CHUNK_COUNT = 16384, CHUNK_BLOCKS = CHUNK_COUNT / SHD_OPTIM_BLOCK_COUNT };
+_Static_assert(CHUNK_COUNT % SHD_CODE_BLOCK_COUNT == 0, "threads share no block of codes");
 
 typedef struct update_task {
+    const shd_optim_kernels *kernels;
     shd_update_fn run;
     shd_round_fn round; /* NULL: nothing to round */
     shd_update_constants constants;
     const shd_update *update;
 } update_task;
 
+/* Elements [first, first + count) of the span; theirs are the float32 `states`. */
+static void update_part(const update_task *task, float *const states[2], int64_t first, int64_t count) {
+    const shd_update *update = task->update;
+    task->run(&task->constants, update->parameters + first, update->gradients + first, states[0], states[1], count);
+    if (task->round) task->round(update->parameters + first, (uint16_t *)update->rounded + first, count);
+}
+
+/* The same with states in 8 bits, block by block: what a block's codes stand for never leaves the cache. */
+static void update_blocks(const update_task *task, int64_t first, int64_t count) {
+    const shd_update *update = task->update;
+    float values[2][SHD_CODE_BLOCK_COUNT], *const states[2] = {values[0], values[1]};
+    for (int64_t at = first; at < first + count; at += SHD_CODE_BLOCK_COUNT) {
+        int64_t block = at / SHD_CODE_BLOCK_COUNT;
+        for (int32_t s = 0; s < 2 && update->codebooks[s]; s++)
+            task->kernels->dequantize(update->codebooks[s], update->state_blocks[s] + block, 1, values[s]);
+        update_part(task, states, at, shd_min(SHD_CODE_BLOCK_COUNT, first + count - at));
+        for (int32_t s = 0; s < 2 && update->codebooks[s]; s++)
+            task->kernels->quantize(update->codebooks[s], values[s], 1, update->state_blocks[s] + block);
+    }
+}
+
 static void update_chunk(void *argument, int64_t index, int32_t worker) {
     (void)worker;
     const update_task *task = argument;
     const shd_update *update = task->update;
     int64_t first = index * CHUNK_COUNT, count = shd_min(CHUNK_COUNT, update->count - first);
+    if (update->codebooks[0]) {
+        update_blocks(task, first, count);
+        return;
+    }
     float *states[2] = {update->states[0], update->states[1]};
     for (int i = 0; i < 2; i++)
         if (states[i]) states[i] += first;
-    task->run(&task->constants, update->parameters + first, update->gradients + first, states[0], states[1], count);
-    if (task->round) task->round(update->parameters + first, (uint16_t *)update->rounded + first, count);
+    update_part(task, states, first, count);
 }
 
 void shd_optimizer_update(const sherd_optimizer *optimizer, shd_pool *pool, const shd_update *update) {
     if (update->count == 0) return;
-    update_task task = {
-        .run = pick_update(optimizer), .constants = make_constants(optimizer, update), .update = update};
-    if (update->rounded) task.round = shd_optim_round(shd_optim_kernels_best(), update->rounded_dtype);
+    const shd_optim_kernels *kernels = shd_optim_kernels_best();
+    update_task task = {.kernels = kernels,
+                        .run = pick_update(kernels, optimizer),
+                        .constants = make_constants(optimizer, update),
+                        .update = update};
     shd_pool_run(pool, update_chunk, &task, shd_div_ceil(update->count, CHUNK_COUNT));
 }
 

@@ -2,7 +2,7 @@
  *
  * Nothing here knows of tensors, shards or ranks: a span is any run of elements that share one learning rate and decay.
  * Elementwise, so any split of a tensor into spans gives the same bits, on any number of threads and any instruction
- * set.
+ * set; with states in 8 bits (codebook.h) any split at borders of their blocks.
  *
  * Formulas, in float32 per element with factors computed in double once a step; t = step + 1, g the gradient times
  * gradient_scale:
@@ -19,6 +19,7 @@
 #ifndef SHD_OPTIM_OPTIMIZER_H
 #define SHD_OPTIM_OPTIMIZER_H
 
+#include "optim/codebook.h"
 #include "runtime/base/exact_sum.h"
 #include "runtime/device/pool.h"
 
@@ -35,6 +36,8 @@ sherd_status shd_optimizer_check(const sherd_optimizer *optimizer);
 int32_t shd_optimizer_state_count(const sherd_optimizer *optimizer);
 /* "exp_avg", "exp_avg_sq", "momentum": what checkpoints call state `index`. */
 const char *shd_optimizer_state_name(const sherd_optimizer *optimizer, int32_t index);
+/* Whether state `index` is a second moment, of which an update takes the root: the codebook it needs in 8 bits. */
+bool shd_optimizer_state_is_root(const sherd_optimizer *optimizer, int32_t index);
 
 /* min(1, clip/(norm + 1e-6)) when clip > 0 and norm > clip, else 1. */
 double shd_clip_scale(double clip, double norm);
@@ -45,14 +48,19 @@ typedef struct shd_update {
     sherd_dtype rounded_dtype; /* BF16 or FP16 */
     const float *gradients;    /* [count] */
     float *states[2];          /* [count] each, as many as the optimizer has, updated; zero before the first step */
+    /* With codebooks, states are these instead, in 8 bits: [⌈count/256⌉] each, the last one filled up with zeros. A span
+     * then begins at a border of blocks. */
+    shd_code_block *state_blocks[2];
+    const shd_codebook *codebooks[2]; /* NULL: none */
     int64_t count;
     int64_t step;            /* completed updates before this one */
     double lr, weight_decay; /* of this span */
     float gradient_scale;    /* from clipping; gradients are multiplied by it first */
 } shd_update;
 
-/* Updates one span, and what is rounded while it is in the cache; its arrays must not overlap. Elements whose parameter, gradient and state are zero stay zero:
- * padding needs no mask.
+/* Updates one span, and what is rounded while it is in the cache; its arrays must not overlap. Elements whose parameter,
+ * gradient and state are zero stay zero: padding needs no mask. States in 8 bits are made float32 for the update of
+ * their block, and then 8 bits again.
  * Threads: spreads over `pool`. */
 void shd_optimizer_update(const sherd_optimizer *optimizer, shd_pool *pool, const shd_update *update);
 

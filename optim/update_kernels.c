@@ -2,6 +2,7 @@
  * -fno-math-errno lets it use the vector square root, which rounds as the scalar one does. */
 #include "optim/update_kernels.h"
 
+#include "optim/codebook_kernels.h"
 #include "runtime/base/dtype.h"
 
 #include <math.h>
@@ -127,4 +128,6 @@ const shd_optim_kernels PASTE(shd_optim_kernels_, SHD_ISA) = {
     .square_sums = sum_squares,
     .round_bf16 = round_bf16,
     .round_fp16 = round_fp16,
+    .quantize = quantize_blocks,
+    .dequantize = dequantize_blocks,
 };

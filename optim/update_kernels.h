@@ -5,6 +5,8 @@
 #ifndef SHD_OPTIM_UPDATE_KERNELS_H
 #define SHD_OPTIM_UPDATE_KERNELS_H
 
+#include "optim/codebook.h"
+
 #include <sherd/dtype.h>
 #include <stdint.h>
 
@@ -34,6 +36,9 @@ typedef struct shd_optim_kernels {
     /* partials[b] = Σ of the squares of block b's 256 values: 16 lanes, folded in lane order. */
     void (*square_sums)(const float *values, int64_t block_count, double *partials);
     shd_round_fn round_bf16, round_fp16;
+    /* From values to codes and back; `values`: [block_count × 256]. */
+    void (*quantize)(const shd_codebook *codebook, const float *values, int64_t block_count, shd_code_block *blocks);
+    void (*dequantize)(const shd_codebook *codebook, const shd_code_block *blocks, int64_t block_count, float *values);
 } shd_optim_kernels;
 
 enum { SHD_OPTIM_KERNELS_MAX = 3, SHD_OPTIM_BLOCK_COUNT = 256 };
