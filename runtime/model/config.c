@@ -63,6 +63,8 @@ static sherd_status check_total(const shd_model_config *c) {
 sherd_status shd_config_check(const shd_model_config *c) {
     if (c->family != SHD_MODEL_GPT2 && c->family != SHD_MODEL_LLAMA)
         return shd_fail(SHERD_CONFIG, "model.family %d is none of gpt2, llama", (int)c->family);
+    if (c->precision != SHERD_FP32 && c->precision != SHERD_BF16 && c->precision != SHERD_FP16)
+        return shd_fail(SHERD_CONFIG, "train.precision %d is none of fp32, bf16, fp16", (int)c->precision);
     SHD_TRY(check_range("model.vocab_size", c->vocab_size, INT32_MAX));
     SHD_TRY(check_range("model.context", c->context, MAX_LENGTH));
     SHD_TRY(check_range("model.d_model", c->d_model, MAX_LENGTH));

@@ -2,6 +2,7 @@
 #include "runtime/model/decoder.h"
 
 #include "runtime/base/arith.h"
+#include "runtime/base/dtype.h"
 #include "runtime/base/memory.h"
 #include "runtime/base/status.h"
 #include "runtime/model/units.h"
@@ -39,18 +40,18 @@ static shd_layout run_layout(const shd_model *model) {
     const shd_model_config *config = &model->config;
     return shd_layout_make(
         model, shd_decoder_longest_run(model),
-        shd_op_attention_scratch_bytes(SHERD_FP32, config->context, model->head_size, config->threads));
+        shd_op_attention_scratch_bytes(config->precision, config->context, model->head_size, config->threads));
 }
 
 static decoder_areas find_areas(const shd_model *model) {
     const shd_layout layout = run_layout(model);
-    const int64_t pair_bytes = 2 * model->lengths[SHD_LENGTH_KEYS] * (int64_t)sizeof(float);
+    const int64_t element_bytes = shd_dtype_bytes(model->config.precision);
+    const int64_t pair_bytes = 2 * model->lengths[SHD_LENGTH_KEYS] * element_bytes;
     decoder_areas areas;
     areas.cache_bytes = shd_round_up(model->config.context * pair_bytes, ALIGNMENT_BYTES);
     areas.output = model->config.n_layer * areas.cache_bytes;
-    areas.kept =
-        areas.output +
-        shd_round_up(shd_decoder_longest_run(model) * model->config.d_model * (int64_t)sizeof(float), ALIGNMENT_BYTES);
+    areas.kept = areas.output +
+                 shd_round_up(shd_decoder_longest_run(model) * model->config.d_model * element_bytes, ALIGNMENT_BYTES);
     areas.remade = areas.kept + layout.kept_bytes;
     areas.scratch = areas.remade + layout.remade_bytes;
     areas.logits = areas.scratch + shd_round_up(layout.work_bytes, ALIGNMENT_BYTES);
@@ -137,7 +138,7 @@ sherd_status shd_decoder_forward(shd_decoder *decoder, const sherd_view *view) {
     shd_pass pass = {
         .model = model,
         .view = &own,
-        .math = {.pool = decoder->pool},
+        .math = {.pool = decoder->pool, .dtype = model->config.precision},
         .layout = &decoder->layout,
         .sequences = 1,
         .length = decoder->count,

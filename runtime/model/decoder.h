@@ -6,7 +6,8 @@
  * parameters makes one.
  *
  * Logits differ from those of a forward over the whole sequence by rounding only, since products of few rows add in
- * another order: in the tests by less than 1e-5 of the largest logit. They depend on how the tokens were cut into runs, never on the number of threads. */
+ * another order: in the tests by less than 1e-5 of the largest logit, in 16 bits by what these round. They depend on how
+ * the tokens were cut into runs, never on the number of threads. */
 #ifndef SHD_MODEL_DECODER_H
 #define SHD_MODEL_DECODER_H
 

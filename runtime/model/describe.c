@@ -1,6 +1,7 @@
 /* What a session is told of a model: its tensors and units, and how much memory each needs for what; units.h says what
  * lies there. */
 #include "runtime/base/arith.h"
+#include "runtime/base/dtype.h"
 #include "runtime/base/memory.h"
 #include "runtime/base/status.h"
 #include "runtime/model/units.h"
@@ -94,31 +95,33 @@ sherd_status shd_model_list_tensors(shd_model *model) {
     return SHERD_OK;
 }
 
-/* Takes rows × length floats at *end and returns where they begin. */
-static int64_t take(int64_t *end, int64_t rows, int64_t length) {
+/* Takes rows × length numbers at *end and returns where they begin. */
+static int64_t take(int64_t *end, sherd_dtype dtype, int64_t rows, int64_t length) {
     int64_t begin = *end;
-    *end += shd_round_up(rows * length * (int64_t)sizeof(float), ALIGNMENT_BYTES);
+    *end += shd_round_up(rows * length * shd_dtype_bytes(dtype), ALIGNMENT_BYTES);
     return begin;
 }
 
 shd_layout shd_layout_make(const shd_model *model, int64_t rows, int64_t attention_bytes) {
-    int64_t d = model->config.d_model, inner = model->lengths[SHD_LENGTH_INNER];
+    const shd_model_config *config = &model->config;
+    const sherd_dtype precision = config->precision;
+    int64_t d = config->d_model, inner = model->lengths[SHD_LENGTH_INNER];
     int64_t projected = model->lengths[SHD_LENGTH_PROJECTED];
     shd_layout layout = {0};
-    layout.remade.projected = take(&layout.remade_bytes, rows, projected);
-    layout.remade.attended = take(&layout.remade_bytes, rows, d);
-    layout.remade.log_sum = take(&layout.remade_bytes, rows, model->config.n_head);
-    layout.kept.mid = take(&layout.kept_bytes, rows, d);
+    layout.remade.projected = take(&layout.remade_bytes, precision, rows, projected);
+    layout.remade.attended = take(&layout.remade_bytes, precision, rows, d);
+    layout.remade.log_sum = take(&layout.remade_bytes, SHERD_FP32, rows, config->n_head);
+    layout.kept.mid = take(&layout.kept_bytes, precision, rows, d);
     for (int32_t i = 0; i < model->family->inner_count; i++)
-        layout.kept.inner[i] = take(&layout.kept_bytes, rows, inner);
+        layout.kept.inner[i] = take(&layout.kept_bytes, precision, rows, inner);
 
-    layout.work.flow = take(&layout.work_bytes, rows, d);
-    layout.work.normed = take(&layout.work_bytes, rows, d);
-    layout.work.wide = take(&layout.work_bytes, rows, shd_max(inner, projected));
-    layout.work.mean = take(&layout.work_bytes, rows, 1);
-    layout.work.rstd = take(&layout.work_bytes, rows, 1);
-    layout.work.attention = layout.work_bytes;
-    layout.work_bytes += attention_bytes;
+    layout.work.flow = take(&layout.work_bytes, precision, rows, d);
+    layout.work.normed = take(&layout.work_bytes, precision, rows, d);
+    layout.work.wide = take(&layout.work_bytes, precision, rows, shd_max(inner, projected));
+    layout.work.mean = take(&layout.work_bytes, SHERD_FP32, rows, 1);
+    layout.work.rstd = take(&layout.work_bytes, SHERD_FP32, rows, 1);
+    layout.work.operation = layout.work_bytes;
+    layout.work_bytes += shd_max(attention_bytes, shd_op_matmul_scratch_bytes(precision, config->threads));
     return layout;
 }
 
@@ -127,11 +130,11 @@ sherd_status shd_model_lay_out(shd_model *model) {
     int64_t rows = model->rows;
     model->layout = shd_layout_make(
         model, rows,
-        shd_max(
-            shd_op_attention_scratch_bytes(SHERD_FP32, config->context, model->head_size, config->threads),
-            shd_op_attention_backward_scratch_bytes(SHERD_FP32, config->context, model->head_size, config->threads)));
+        shd_max(shd_op_attention_scratch_bytes(config->precision, config->context, model->head_size, config->threads),
+                shd_op_attention_backward_scratch_bytes(config->precision, config->context, model->head_size,
+                                                        config->threads)));
     for (int32_t u = 0; u < model->description.unit_count - 1; u++) {
-        (void)take(&model->units[u].output_bytes, rows, config->d_model);
+        (void)take(&model->units[u].output_bytes, config->precision, rows, config->d_model);
         if (u == 0) continue;
         model->units[u].activation_bytes = model->layout.kept_bytes;
         model->units[u].remade_bytes = model->layout.remade_bytes;
@@ -140,7 +143,7 @@ sherd_status shd_model_lay_out(shd_model *model) {
 
     int64_t fitting = CHUNK_BYTES / ((int64_t)sizeof(float) * config->vocab_size) / MIN_CHUNK_ROWS * MIN_CHUNK_ROWS;
     model->chunk_rows = shd_min(rows, shd_min(MAX_CHUNK_ROWS, shd_max(MIN_CHUNK_ROWS, fitting)));
-    (void)take(&model->description.logits_bytes, model->chunk_rows, config->vocab_size);
+    (void)take(&model->description.logits_bytes, SHERD_FP32, model->chunk_rows, config->vocab_size);
 
     if (!model->family->rotary) return SHERD_OK;
     model->rope_table = shd_alloc((size_t)(config->context * model->head_size), sizeof(float));

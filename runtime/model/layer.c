@@ -32,6 +32,7 @@ void shd_linear_forward(const shd_math *math, const shd_linear *linear, int64_t 
         .ldc = y_stride,
         .bias = linear->bias.value,
         .residual = residual,
+        .wide_c = linear->wide,
     };
     shd_op_matmul(math, &product);
 }

@@ -75,7 +75,7 @@ void shd_pass_open(shd_pass *pass) {
     pass->wide = scratch + layout->work.wide;
     pass->mean = (float *)(scratch + layout->work.mean);
     pass->rstd = (float *)(scratch + layout->work.rstd);
-    pass->attention = scratch + layout->work.attention;
+    pass->math.scratch = scratch + layout->work.operation;
 }
 
 void shd_pass_forward(const shd_pass *pass) {
@@ -93,7 +93,7 @@ static sherd_status open_pass(const shd_model *model, const sherd_view *view, sh
     *pass = (shd_pass){
         .model = model,
         .view = view,
-        .math = {.pool = model->pool},
+        .math = {.pool = model->pool, .dtype = model->config.precision},
         .layout = &model->layout,
         .sequences = model->config.micro_batch,
         .length = model->config.context,

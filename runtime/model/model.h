@@ -7,6 +7,7 @@
 
 #include "runtime/device/pool.h"
 
+#include <sherd/dtype.h>
 #include <sherd/model.h>
 #include <sherd/session.h>
 
@@ -18,6 +19,7 @@ typedef struct shd_model_config {
     int64_t n_kv_head, d_ff; /* llama */
     double rope_theta;       /* llama */
     bool tied_embeddings;
+    sherd_dtype precision; /* of parameters, activations and the residual stream; gradients of parameters are fp32 */
     const char *const *frozen; /* shell-style patterns over tensor names; borrowed during create */
     int32_t frozen_count;
     int64_t micro_batch; /* sequences a rank runs at once */

@@ -69,7 +69,7 @@ static shd_attention attention_of(const shd_pass *pass, const block *b) {
         .out = b->attended,
         .out_stride = b->model,
         .log_sum = b->log_sum,
-        .scratch = pass->attention,
+        .scratch = pass->math.scratch,
         .starts = pass->batch.document_starts,
     };
 }

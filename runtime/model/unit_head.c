@@ -1,7 +1,7 @@
 /* The last unit: norm, logits and cross-entropy.
  *
  * The logits of a micro-batch are never there at once: chunks of `chunk_rows` rows, whose borders the shape alone
- * fixes, go through the view's logits memory. In training that happens once, in backward: loss, the logits' gradient
+ * fixes, go through the view's logits memory, in fp32. In training that happens once, in backward: loss, the logits' gradient
  * in place, from it the gradients of the norm's output and of the output matrix, which the first chunk writes and
  * later ones add to. */
 #include "runtime/base/arith.h"
@@ -17,6 +17,7 @@ static shd_linear output_of(const shd_pass *pass) {
         .weight = shd_pass_tensor(pass, model->output_tensor),
         .in = model->config.d_model,
         .out = model->config.vocab_size,
+        .wide = true,
     };
 }
 
@@ -48,6 +49,8 @@ void shd_head_backward(const shd_pass *pass) {
     const sherd_dtype dtype = pass->math.dtype;
     int64_t columns = model->config.d_model, vocabulary = model->config.vocab_size;
     float *logits = pass->view->logits;
+    /* Rows of the logits' gradient begin where rows of logits did. */
+    int64_t stride = vocabulary * (int64_t)sizeof(float) / shd_dtype_bytes(dtype);
     shd_linear output = output_of(pass);
 
     for (int64_t first = 0; first < pass->rows; first += model->chunk_rows) {
@@ -56,8 +59,8 @@ void shd_head_backward(const shd_pass *pass) {
         shd_linear_forward(&pass->math, &output, rows, normed, logits, vocabulary, NULL);
         shd_op_cross_entropy(&pass->math, rows, vocabulary, logits, pass->batch.targets + first, pass->view->loss_scale,
                              true, pass->batch.losses + first);
-        shd_linear_backward_weight(&pass->math, &output, rows, normed, logits, vocabulary, first > 0);
-        shd_linear_backward_input(&pass->math, &output, rows, logits, vocabulary,
+        shd_linear_backward_weight(&pass->math, &output, rows, normed, logits, stride, first > 0);
+        shd_linear_backward_input(&pass->math, &output, rows, logits, stride,
                                   shd_element(dtype, pass->wide, first * columns), false);
     }
     shd_norm_backward(pass, NORM, shd_pass_input(pass), pass->wide, false);

@@ -1,6 +1,7 @@
 /* Inside a model: its object, the three kinds of unit, and the layers they are made of.
  *
- * Where a pass's numbers live (floats; all borders 64-byte aligned). rows: micro_batch × context in training and
+ * Where a pass's numbers live, in the model's precision but for log_sum, mean, rstd and logits, which are fp32 (all
+ * borders 64-byte aligned). rows: micro_batch × context in training and
  * evaluation, the tokens of a run in a decoder (decoder.c), which keeps nothing for a backward and so has one memory for
  * all `outputs`, a block's x and out included, one for all `remade` and one for all `activations`:
  *
@@ -26,7 +27,7 @@
  * | wide [rows, max(inner, projected)] | the activation's output or its gradient, the projections' gradient, |
  * |                                    | in the head the gradient of the norm's output                       |
  * | mean, rstd [rows]                  | of the norm computed last                                           |
- * | attention                          | work memory of the attention operation                              |
+ * | operation                          | work memory of the operation that runs: attention, a product        |
  */
 #ifndef SHD_MODEL_UNITS_H
 #define SHD_MODEL_UNITS_H
@@ -45,7 +46,7 @@ typedef struct shd_layout {
         int64_t mid, inner[SHD_MAX_INNERS];
     } kept;
     struct { /* in scratch */
-        int64_t flow, normed, wide, mean, rstd, attention;
+        int64_t flow, normed, wide, mean, rstd, operation;
     } work;
     int64_t remade_bytes, kept_bytes, work_bytes;
 } shd_layout;
@@ -94,7 +95,7 @@ typedef struct shd_pass {
     int64_t past;
     void *cache;
     float *logits_wanted; /* [vocabulary]: of the last row, which the head writes instead of losses; or NULL */
-    void *flow, *normed, *wide, *attention;
+    void *flow, *normed, *wide;
     float *mean, *rstd;
 } shd_pass;
 
@@ -118,6 +119,7 @@ typedef struct shd_linear {
     shd_parameter weight, bias; /* bias.value NULL: none */
     int64_t in, out;
     bool conv1d; /* weight [in, out], else [out, in] */
+    bool wide;   /* y is fp32, whatever the precision; then without bias and residual */
 } shd_linear;
 shd_linear shd_pass_linear(const shd_pass *pass, int32_t slot);
 void shd_linear_forward(const shd_math *math, const shd_linear *linear, int64_t rows, const void *x, void *y,

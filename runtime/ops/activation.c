@@ -25,7 +25,7 @@ static void *output(const elementwise *e, int operand, int64_t at) {
 }
 
 static void run(const shd_math *math, shd_task_fn task, elementwise operands) {
-    operands.kernels = shd_kernels_get();
+    operands.kernels = shd_kernels_get(math->dtype);
     operands.dtype = math->dtype;
     shd_pool_run(math->pool, task, &operands, shd_div_ceil(operands.count, SHD_SPAN));
 }

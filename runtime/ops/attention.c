@@ -5,9 +5,13 @@
  * heads of its group in order and each head's blocks from the last to the first. The last block meets every key, so the
  * first product writes all of dk and dv and all others add to them: no clearing, no atomics, one order. Probabilities
  * are computed again from log_sum. FlashAttention-2 (Dao 2023) gives the formulas: D = rowsum(dout∘out), dS = P∘(dP −
- * D)·scale. */
+ * D)·scale.
+ *
+ * Blocks are float32. What is stored in 16 bits is widened into scratch on its way in, and results are made there and
+ * rounded on their way out; float32 is read and written where it is. */
 #include "runtime/ops/ops.h"
 
+#include "runtime/base/dtype.h"
 #include "runtime/ops/cut.h"
 #include "runtime/ops/kernels/kernels.h"
 #include "runtime/ops/product.h"
@@ -20,28 +24,90 @@ enum { BLOCK_ROWS = 64, ALIGNMENT = 64 };
 /* Rows of scores are an odd number of cache lines apart, so that a column of them does not fall into one cache set. */
 static int64_t score_stride(int64_t context) { return shd_round_up(context, 32) + 16; }
 
-/* One matrix of scores: a block of query rows against every key. */
-static int64_t score_count(int64_t context) { return shd_min(BLOCK_ROWS, context) * score_stride(context); }
+/* A thread's scratch memory, as byte offsets: two matrices of scores, a block of query rows against every key, and for
+ * 16 bits room for the float32 forms of a block's rows and of one head's keys and values. Forward has nothing that
+ * starts with d. */
+typedef struct layout {
+    int64_t scores, dscores;
+    int64_t q, out, dout, dq;
+    int64_t k, v, dk, dv;
+    int64_t bytes;
+} layout;
+
+static int64_t take(int64_t *end, int64_t rows, int64_t columns) {
+    const int64_t begin = *end;
+    *end += shd_round_up(rows * columns * (int64_t)sizeof(float), ALIGNMENT);
+    return begin;
+}
+
+static layout lay_out(sherd_dtype dtype, int64_t context, int64_t head_size, bool backward) {
+    const int64_t rows = shd_min(BLOCK_ROWS, context);
+    layout l = {0};
+    l.scores = take(&l.bytes, rows, score_stride(context));
+    if (backward) l.dscores = take(&l.bytes, rows, score_stride(context));
+    if (dtype == SHERD_FP32) return l;
+    l.q = take(&l.bytes, rows, head_size);
+    l.out = take(&l.bytes, rows, head_size);
+    l.k = take(&l.bytes, context, head_size);
+    l.v = take(&l.bytes, context, head_size);
+    if (!backward) return l;
+    l.dout = take(&l.bytes, rows, head_size);
+    l.dq = take(&l.bytes, rows, head_size);
+    l.dk = take(&l.bytes, context, head_size);
+    l.dv = take(&l.bytes, context, head_size);
+    return l;
+}
 
 int64_t shd_op_attention_scratch_bytes(sherd_dtype dtype, int64_t context, int64_t head_size, int32_t threads) {
-    (void)dtype, (void)head_size;
-    return shd_round_up(score_count(context) * (int64_t)sizeof(float), ALIGNMENT) * threads;
+    return lay_out(dtype, context, head_size, false).bytes * threads;
 }
 
 int64_t shd_op_attention_backward_scratch_bytes(sherd_dtype dtype, int64_t context, int64_t head_size,
                                                 int32_t threads) {
-    return 2 * shd_op_attention_scratch_bytes(dtype, context, head_size, threads);
+    return lay_out(dtype, context, head_size, true).bytes * threads;
 }
 
 typedef struct attention_call {
     const shd_attention *a;
     const shd_kernels *kernels;
     sherd_dtype dtype;
+    layout layout;
     float scale;         /* 1/√head_size */
     int64_t block_count; /* of a sequence */
-    const float *q, *k, *v, *dout;
-    float *out, *dq, *dk, *dv;
+    const void *dout;
+    void *dq, *dk, *dv;
 } attention_call;
+
+/* Rows of one head, in float32. */
+typedef struct matrix {
+    float *at;
+    int64_t stride;
+} matrix;
+
+/* The matrix of `rows` rows that are stored from element `index` of `array` on, `stride` apart, to be read; `room` is
+ * where it may be made. */
+static matrix read_rows(const attention_call *call, const void *array, int64_t index, int64_t stride, int64_t rows,
+                        void *room) {
+    const int64_t size = call->a->head_size;
+    if (call->dtype == SHERD_FP32) return (matrix){(float *)(uintptr_t)array + index, stride};
+    for (int64_t i = 0; i < rows; i++)
+        call->kernels->widen(size, shd_const_element(call->dtype, array, index + i * stride), (float *)room + i * size);
+    return (matrix){room, size};
+}
+
+/* The same, to be written; write_rows then brings `factors[i]` times its row i, or the rows as they are, to where they
+ * are stored. */
+static matrix rows_to_write(const attention_call *call, void *array, int64_t index, int64_t stride, void *room) {
+    return call->dtype == SHERD_FP32 ? (matrix){(float *)array + index, stride} : (matrix){room, call->a->head_size};
+}
+
+static void write_rows(const attention_call *call, matrix from, const float *factors, int64_t rows, void *array,
+                       int64_t index, int64_t stride) {
+    if (call->dtype == SHERD_FP32 && !factors) return;
+    for (int64_t i = 0; i < rows; i++)
+        call->kernels->scale(call->a->head_size, factors ? factors[i] : 1.0f, from.at + i * from.stride,
+                             shd_element(call->dtype, array, index + i * stride));
+}
 
 /* A block of query rows of one head. */
 typedef struct query_block {
@@ -73,28 +139,35 @@ static void mask(float *row, int64_t from, int64_t end, int64_t keys) {
     memset(row + end, 0, sizeof(float) * (size_t)(keys - end));
 }
 
-/* scores = scale·q·kᵀ of a block, the masked part included. */
-static void block_scores(const attention_call *call, const query_block *b, float *scores) {
-    const shd_attention *a = call->a;
-    shd_product_run(false, true, b->rows, b->keys, a->head_size, call->scale, call->q + b->q_at, a->q_stride,
-                    call->k + b->kv_at, a->kv_stride, false, scores, score_stride(a->past + a->context));
+/* c[m,n] = op(a)·op(b) (+ c). */
+static void multiply(bool a_transposed, bool b_transposed, int64_t m, int64_t n, int64_t k, float factor, matrix a,
+                     matrix b, bool accumulate, matrix c) {
+    shd_product_run(a_transposed, b_transposed, m, n, k, factor, a.at, a.stride, b.at, b.stride, accumulate, c.at,
+                    c.stride);
+}
+
+static char *room_of(const attention_call *call, int32_t worker) {
+    return (char *)call->a->scratch + worker * call->layout.bytes;
 }
 
 static void forward_task(void *argument, int64_t index, int32_t worker) {
     const attention_call *call = argument;
     const shd_attention *a = call->a;
+    const layout *l = &call->layout;
+    char *room = room_of(call, worker);
     /* The longest blocks first, so that no thread ends with one alone. */
     const int64_t block = call->block_count - 1 - index / (a->sequences * a->heads);
     const int64_t pair = index % (a->sequences * a->heads);
     const query_block b = block_of(call, pair / a->heads, pair % a->heads, block);
-    const int64_t stride = score_stride(a->past + a->context);
-    float *scores = (float *)((char *)a->scratch + worker * shd_op_attention_scratch_bytes(
-                                                                call->dtype, a->past + a->context, a->head_size, 1));
+    const matrix scores = {(float *)(void *)(room + l->scores), score_stride(a->past + a->context)};
+    const matrix q = read_rows(call, a->q, b.q_at, a->q_stride, b.rows, room + l->q);
+    const matrix k = read_rows(call, a->k, b.kv_at, a->kv_stride, b.keys, room + l->k);
+    const matrix v = read_rows(call, a->v, b.kv_at, a->kv_stride, b.keys, room + l->v);
     float inverse_sum[BLOCK_ROWS];
 
-    block_scores(call, &b, scores);
+    multiply(false, true, b.rows, b.keys, a->head_size, call->scale, q, k, false, scores);
     for (int64_t i = 0; i < b.rows; i++) {
-        float *row = scores + i * stride;
+        float *row = scores.at + i * scores.stride;
         const int64_t from = first_seen(&b, i), end = a->past + b.first + i + 1;
         const float largest = call->kernels->max(end - from, row + from);
         const double sum = call->kernels->exp_sum(end - from, row + from, largest, row + from);
@@ -102,74 +175,95 @@ static void forward_task(void *argument, int64_t index, int32_t worker) {
         inverse_sum[i] = (float)(1.0 / sum);
         a->log_sum[b.log_sum_at + i] = (float)((double)largest + log(sum));
     }
-    float *out = call->out + b.out_at;
-    shd_product_run(false, false, b.rows, a->head_size, b.keys, 1.0f, scores, stride, call->v + b.kv_at, a->kv_stride,
-                    false, out, a->out_stride);
-    for (int64_t i = 0; i < b.rows; i++)
-        call->kernels->scale(a->head_size, inverse_sum[i], out + i * a->out_stride, out + i * a->out_stride);
+    const matrix out = rows_to_write(call, a->out, b.out_at, a->out_stride, room + l->out);
+    multiply(false, false, b.rows, a->head_size, b.keys, 1.0f, scores, v, false, out);
+    write_rows(call, out, inverse_sum, b.rows, a->out, b.out_at, a->out_stride);
 }
 
-static attention_call prepare(const shd_math *math, const shd_attention *attention) {
-    return (attention_call){.a = attention,
-                            .kernels = shd_kernels_get(),
-                            .dtype = math->dtype,
-                            .q = attention->q,
-                            .k = attention->k,
-                            .v = attention->v,
-                            .out = attention->out,
-                            .scale = (float)(1.0 / sqrt((double)attention->head_size)),
-                            .block_count = shd_div_ceil(attention->context, BLOCK_ROWS)};
+static attention_call prepare(const shd_math *math, const shd_attention *attention, bool backward) {
+    return (attention_call){
+        .a = attention,
+        .kernels = shd_kernels_get(math->dtype),
+        .dtype = math->dtype,
+        .layout = lay_out(math->dtype, attention->past + attention->context, attention->head_size, backward),
+        .scale = (float)(1.0 / sqrt((double)attention->head_size)),
+        .block_count = shd_div_ceil(attention->context, BLOCK_ROWS),
+    };
 }
 
 void shd_op_attention(const shd_math *math, const shd_attention *attention) {
-    attention_call call = prepare(math, attention);
+    attention_call call = prepare(math, attention, false);
     shd_pool_run(math->pool, forward_task, &call, attention->sequences * attention->heads * call.block_count);
 }
 
-/* Adds one block to dk and dv, or writes them, and writes its rows of dq. */
-static void block_backward(const attention_call *call, const query_block *b, bool first, float *p, float *ds) {
+/* Keys and values of one head of a sequence, and their gradients. */
+typedef struct key_side {
+    matrix k, v, dk, dv;
+} key_side;
+
+/* p and ds of a block: probabilities, and the scores' gradient, of which dp comes in. */
+static void softmax_backward(const attention_call *call, const query_block *b, matrix p, matrix ds) {
     const shd_attention *a = call->a;
-    const int64_t stride = score_stride(a->context), size = a->head_size;
-    const float *dout = call->dout + b->out_at;
-    block_scores(call, b, p);
-    shd_product_run(false, true, b->rows, b->keys, size, 1.0f, dout, a->out_stride, call->v + b->kv_at, a->kv_stride,
-                    false, ds, stride);
     for (int64_t i = 0; i < b->rows; i++) {
-        float *p_row = p + i * stride, *ds_row = ds + i * stride;
-        const int64_t from = first_seen(b, i), end = b->first + i + 1;
-        const float mean =
-            call->kernels->dot(size, dout + i * a->out_stride, call->out + b->out_at + i * a->out_stride);
+        float *p_row = p.at + i * p.stride, *ds_row = ds.at + i * ds.stride;
+        const int64_t from = first_seen(b, i), end = b->first + i + 1, out_at = b->out_at + i * a->out_stride;
+        const float mean = call->kernels->dot(a->head_size, shd_const_element(call->dtype, call->dout, out_at),
+                                              shd_const_element(call->dtype, a->out, out_at));
         call->kernels->softmax_backward(end - from, a->log_sum[b->log_sum_at + i], mean, call->scale, p_row + from,
                                         ds_row + from);
         mask(p_row, from, end, b->keys);
         mask(ds_row, from, end, b->keys);
     }
-    shd_product_run(true, false, b->keys, size, b->rows, 1.0f, p, stride, dout, a->out_stride, !first,
-                    call->dv + b->kv_at, a->kv_stride);
-    shd_product_run(true, false, b->keys, size, b->rows, 1.0f, ds, stride, call->q + b->q_at, a->q_stride, !first,
-                    call->dk + b->kv_at, a->kv_stride);
-    shd_product_run(false, false, b->rows, size, b->keys, 1.0f, ds, stride, call->k + b->kv_at, a->kv_stride, false,
-                    call->dq + b->q_at, a->q_stride);
+}
+
+/* Adds one block to dk and dv, or writes them, and writes its rows of dq. */
+static void block_backward(const attention_call *call, const query_block *b, bool first, const key_side *keys,
+                           char *room) {
+    const shd_attention *a = call->a;
+    const layout *l = &call->layout;
+    const int64_t size = a->head_size;
+    const matrix p = {(float *)(void *)(room + l->scores), score_stride(a->context)};
+    const matrix ds = {(float *)(void *)(room + l->dscores), score_stride(a->context)};
+    const matrix q = read_rows(call, a->q, b->q_at, a->q_stride, b->rows, room + l->q);
+    const matrix dout = read_rows(call, call->dout, b->out_at, a->out_stride, b->rows, room + l->dout);
+
+    multiply(false, true, b->rows, b->keys, size, call->scale, q, keys->k, false, p);
+    multiply(false, true, b->rows, b->keys, size, 1.0f, dout, keys->v, false, ds);
+    softmax_backward(call, b, p, ds);
+    multiply(true, false, b->keys, size, b->rows, 1.0f, p, dout, !first, keys->dv);
+    multiply(true, false, b->keys, size, b->rows, 1.0f, ds, q, !first, keys->dk);
+    const matrix dq = rows_to_write(call, call->dq, b->q_at, a->q_stride, room + l->dq);
+    multiply(false, false, b->rows, size, b->keys, 1.0f, ds, keys->k, false, dq);
+    write_rows(call, dq, NULL, b->rows, call->dq, b->q_at, a->q_stride);
 }
 
 static void backward_task(void *argument, int64_t index, int32_t worker) {
     const attention_call *call = argument;
     const shd_attention *a = call->a;
+    const layout *l = &call->layout;
+    char *room = room_of(call, worker);
     const int64_t sequence = index / a->kv_heads, kv_head = index % a->kv_heads, group = a->heads / a->kv_heads;
-    const int64_t bytes = shd_op_attention_scratch_bytes(call->dtype, a->context, a->head_size, 1);
-    char *scratch = (char *)a->scratch + 2 * worker * bytes;
+    const int64_t at = sequence * a->context * a->kv_stride + kv_head * a->head_size;
+    const key_side keys = {
+        .k = read_rows(call, a->k, at, a->kv_stride, a->context, room + l->k),
+        .v = read_rows(call, a->v, at, a->kv_stride, a->context, room + l->v),
+        .dk = rows_to_write(call, call->dk, at, a->kv_stride, room + l->dk),
+        .dv = rows_to_write(call, call->dv, at, a->kv_stride, room + l->dv),
+    };
     bool first = true;
     for (int64_t head = kv_head * group; head < (kv_head + 1) * group; head++)
         for (int64_t block = call->block_count - 1; block >= 0; block--) {
             const query_block b = block_of(call, sequence, head, block);
-            block_backward(call, &b, first, (float *)scratch, (float *)(scratch + bytes));
+            block_backward(call, &b, first, &keys, room);
             first = false;
         }
+    write_rows(call, keys.dk, NULL, a->context, call->dk, at, a->kv_stride);
+    write_rows(call, keys.dv, NULL, a->context, call->dv, at, a->kv_stride);
 }
 
 void shd_op_attention_backward(const shd_math *math, const shd_attention *forward, const void *dout, void *dq, void *dk,
                                void *dv) {
-    attention_call call = prepare(math, forward);
+    attention_call call = prepare(math, forward, true);
     call.dout = dout;
     call.dq = dq;
     call.dk = dk;

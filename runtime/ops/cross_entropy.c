@@ -1,6 +1,7 @@
 /* Cross-entropy, a row at a time: largest logit, exponentials and their sum, then the gradient in place. */
 #include "runtime/ops/ops.h"
 
+#include "runtime/base/dtype.h"
 #include "runtime/ops/cut.h"
 #include "runtime/ops/kernels/kernels.h"
 
@@ -9,6 +10,7 @@
 
 typedef struct cross_entropy {
     const shd_kernels *kernels;
+    sherd_dtype dtype; /* of the gradient */
     int64_t rows, vocabulary;
     float *logits;
     const int32_t *targets;
@@ -32,7 +34,7 @@ static void row(const cross_entropy *c, int64_t i) {
     const int32_t target = c->targets[i];
     if (target < 0) {
         c->loss[i] = 0;
-        if (c->gradient) memset(logits, 0, sizeof(float) * (size_t)c->vocabulary);
+        if (c->gradient) memset(logits, 0, (size_t)(c->vocabulary * shd_dtype_bytes(c->dtype)));
         return;
     }
     const float largest = c->kernels->max(c->vocabulary, logits);
@@ -41,9 +43,9 @@ static void row(const cross_entropy *c, int64_t i) {
                                    : exp_sum_only(c->kernels, c->vocabulary, logits, largest);
     c->loss[i] = log(sum) + ((double)largest - target_logit);
     if (!c->gradient) return;
-    const double target_gradient = ((double)logits[target] / sum - 1.0) * (double)c->scale;
+    const float target_gradient = (float)(((double)logits[target] / sum - 1.0) * (double)c->scale);
     c->kernels->scale(c->vocabulary, (float)((double)c->scale / sum), logits, logits);
-    logits[target] = (float)target_gradient;
+    c->kernels->scale(1, 1.0f, &target_gradient, shd_element(c->dtype, logits, target));
 }
 
 static void cross_entropy_task(void *argument, int64_t index, int32_t worker) {
@@ -55,7 +57,8 @@ static void cross_entropy_task(void *argument, int64_t index, int32_t worker) {
 
 void shd_op_cross_entropy(const shd_math *math, int64_t rows, int64_t vocabulary, float *logits, const int32_t *targets,
                           float scale, bool gradient, double *loss) {
-    cross_entropy c = {.kernels = shd_kernels_get(),
+    cross_entropy c = {.kernels = shd_kernels_get(math->dtype),
+                       .dtype = math->dtype,
                        .rows = rows,
                        .vocabulary = vocabulary,
                        .logits = logits,

@@ -49,7 +49,7 @@ static void scatter_task(void *argument, int64_t index, int32_t worker) {
     int64_t width, at = shd_piece(e->columns, SCATTER_COLUMNS, index, &width);
     for (int64_t i = 0; i < e->rows; i++) {
         float *sum = e->dtoken + e->ids[i] * e->columns + at;
-        e->kernels->add(width, sum, shd_const_element(e->dtype, e->dy, i * e->columns + at), sum);
+        e->kernels->accumulate(width, shd_const_element(e->dtype, e->dy, i * e->columns + at), sum);
     }
 }
 
@@ -61,13 +61,13 @@ static void position_task(void *argument, int64_t index, int32_t worker) {
         float *sum = e->dposition + t * e->columns;
         memset(sum, 0, sizeof(float) * (size_t)e->columns);
         for (int64_t i = t; i < e->rows; i += e->context)
-            e->kernels->add(e->columns, sum, shd_const_element(e->dtype, e->dy, i * e->columns), sum);
+            e->kernels->accumulate(e->columns, shd_const_element(e->dtype, e->dy, i * e->columns), sum);
     }
 }
 
 void shd_op_embedding(const shd_math *math, int64_t rows, int64_t context, int64_t columns, const int32_t *ids,
                       const void *token, const void *position, void *y) {
-    embedding e = {.kernels = shd_kernels_get(),
+    embedding e = {.kernels = shd_kernels_get(math->dtype),
                    .dtype = math->dtype,
                    .rows = rows,
                    .context = context,
@@ -81,7 +81,7 @@ void shd_op_embedding(const shd_math *math, int64_t rows, int64_t context, int64
 
 void shd_op_embedding_backward(const shd_math *math, int64_t rows, int64_t context, int64_t columns, int64_t vocabulary,
                                const int32_t *ids, const void *dy, bool accumulate, float *dtoken, float *dposition) {
-    embedding e = {.kernels = shd_kernels_get(),
+    embedding e = {.kernels = shd_kernels_get(math->dtype),
                    .dtype = math->dtype,
                    .rows = rows,
                    .context = context,

@@ -62,13 +62,13 @@ static void weight_backward_task(void *argument, int64_t index, int32_t worker) 
 }
 
 static void run_forward(const shd_math *math, norm n) {
-    n.kernels = shd_kernels_get();
+    n.kernels = shd_kernels_get(math->dtype);
     n.dtype = math->dtype;
     shd_pool_run(math->pool, forward_task, &n, shd_div_ceil(n.rows, shd_rows_per_task(n.columns)));
 }
 
 static void run_backward(const shd_math *math, norm n) {
-    n.kernels = shd_kernels_get();
+    n.kernels = shd_kernels_get(math->dtype);
     n.dtype = math->dtype;
     shd_pool_run(math->pool, input_backward_task, &n, shd_div_ceil(n.rows, shd_rows_per_task(n.columns)));
     if (n.dweight || n.dbias) shd_pool_run(math->pool, weight_backward_task, &n, shd_div_ceil(n.columns, SHD_SLAB));
@@ -138,7 +138,11 @@ static void column_sum_task(void *argument, int64_t index, int32_t worker) {
 }
 
 void shd_op_column_sum(const shd_math *math, int64_t rows, int64_t columns, const void *x, float *sum) {
-    column_sum c = {
-        .kernels = shd_kernels_get(), .dtype = math->dtype, .rows = rows, .columns = columns, .x = x, .sum = sum};
+    column_sum c = {.kernels = shd_kernels_get(math->dtype),
+                    .dtype = math->dtype,
+                    .rows = rows,
+                    .columns = columns,
+                    .x = x,
+                    .sum = sum};
     shd_pool_run(math->pool, column_sum_task, &c, shd_div_ceil(columns, SHD_SLAB));
 }

@@ -28,7 +28,8 @@ typedef struct shd_math {
  * picked. */
 void shd_ops_init(void);
 
-/* c[m,n] = (accumulate ? c : 0) + op(a)·op(b) + bias + residual. */
+/* c[m,n] = (accumulate ? c : 0) + op(a)·op(b) + bias + residual. In 16 bits with c of that type, accumulate and residual
+ * exclude each other. */
 typedef struct shd_matmul {
     int64_t m, n, k;
     const void *a;         /* [m,k], or [k,m] when a_transposed; leading dimension lda */
@@ -126,7 +127,8 @@ void shd_op_attention_backward(const shd_math *math, const shd_attention *forwar
 
 /* Cross-entropy of `rows` rows of logits [rows, vocabulary]: loss[i] = log Σ exp(logits[i]) - logits[i, targets[i]];
  * rows whose target is negative count for nothing: loss 0. With `gradient` the logits become their own gradient,
- * (softmax - onehot) · scale, zero in rows that do not count. */
+ * (softmax - onehot) · scale, zero in rows that do not count. It has the math's type: row i of it begins where row i of
+ * the logits began, so that in 16 bits rows are 2 · vocabulary elements apart. */
 void shd_op_cross_entropy(const shd_math *math, int64_t rows, int64_t vocabulary, float *logits, const int32_t *targets,
                           float scale, bool gradient, double *loss);
 

@@ -43,7 +43,7 @@ static void rope_task(void *argument, int64_t index, int32_t worker) {
 
 void shd_op_rope(const shd_math *math, int64_t rows, int64_t context, int64_t heads, int64_t head_size, int64_t stride,
                  const float *table, bool inverse, void *x) {
-    rotation r = {.kernels = shd_kernels_get(),
+    rotation r = {.kernels = shd_kernels_get(math->dtype),
                   .dtype = math->dtype,
                   .rows = rows,
                   .context = context,

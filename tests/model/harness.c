@@ -1,5 +1,7 @@
 #include "harness.h"
 
+#include "runtime/base/dtype.h"
+
 #include <criterion/criterion.h>
 #include <math.h>
 #include <stdlib.h>
@@ -63,11 +65,13 @@ void harness_open(harness *h, const shd_model_config *config, double sigma, uint
     h->losses = calloc((size_t)h->rows, sizeof *h->losses);
     h->parameters = calloc((size_t)d->tensor_count, sizeof *h->parameters);
     h->gradients = calloc((size_t)d->tensor_count, sizeof *h->gradients);
+    h->stored = calloc((size_t)d->tensor_count, sizeof *h->stored);
     h->outputs = calloc((size_t)d->unit_count, sizeof *h->outputs);
     h->activations = calloc((size_t)d->unit_count, sizeof *h->activations);
     h->remade = calloc((size_t)d->unit_count, sizeof *h->remade);
     for (int32_t t = 0; t < d->tensor_count; t++) {
         h->parameters[t] = area(harness_elements(h, t) * 4);
+        h->stored[t] = area(harness_elements(h, t) * shd_dtype_bytes(config->precision));
         if (!d->tensors[t].frozen) h->gradients[t] = area(harness_elements(h, t) * 4);
     }
     for (int32_t u = 0; u < d->unit_count; u++) {
@@ -78,13 +82,22 @@ void harness_open(harness *h, const shd_model_config *config, double sigma, uint
     h->scratch = area(d->scratch_bytes);
     h->logits = area(d->logits_bytes);
     randomize(h, sigma, seed);
+    harness_store(h);
     shd_model_bind(h->model, h->pool, &(shd_batch){h->inputs, h->targets, h->losses});
+}
+
+void harness_store(harness *h) {
+    for (int32_t t = 0; t < h->description->tensor_count; t++) {
+        shd_round(h->config.precision, harness_elements(h, t), h->parameters[t], h->stored[t]);
+        shd_widen(h->config.precision, harness_elements(h, t), h->stored[t], h->parameters[t]);
+    }
 }
 
 void harness_close(harness *h) {
     for (int32_t t = 0; t < h->description->tensor_count; t++) {
         free(h->parameters[t]);
         free(h->gradients[t]);
+        free(h->stored[t]);
     }
     for (int32_t u = 0; u < h->description->unit_count; u++) {
         free(h->outputs[u]);
@@ -96,6 +109,7 @@ void harness_close(harness *h) {
     free(h->losses);
     free(h->parameters);
     free(h->gradients);
+    free(h->stored);
     free(h->outputs);
     free(h->activations);
     free(h->remade);
@@ -114,7 +128,7 @@ int64_t harness_counted(const harness *h) {
 static void lend_unit(const harness *h, int32_t unit, bool backward, const void **parameters, float **gradients) {
     const sherd_unit *u = &h->description->units[unit];
     for (int32_t t = u->first_tensor; t < u->first_tensor + u->tensor_count; t++) {
-        parameters[t] = h->parameters[t];
+        parameters[t] = h->stored[t];
         if (backward) gradients[t] = h->gradients[t];
     }
 }
@@ -146,6 +160,7 @@ static void bracket(harness *h, int32_t unit, bool training, bool backward, floa
 
 static void poison_all(harness *h) {
     const sherd_model *d = h->description;
+    harness_store(h);
     poison(h->scratch, d->scratch_bytes);
     poison(h->logits, d->logits_bytes);
     poison(h->losses, h->rows * 8);

@@ -15,6 +15,7 @@ typedef struct harness {
     int32_t *inputs, *targets;       /* [rows] */
     double *losses;                  /* [rows] */
     float **parameters, **gradients; /* by tensor; gradients NULL where frozen */
+    void **stored;                   /* by tensor: the parameters in the model's precision, see harness_store */
     void **outputs, **activations, **remade;
     void *scratch, *logits;
 } harness;
@@ -23,6 +24,10 @@ typedef struct harness {
  * of the targets ignored. */
 void harness_open(harness *h, const shd_model_config *config, double sigma, uint64_t seed);
 void harness_close(harness *h);
+
+/* Rounds parameters to the model's precision, which changes them, and lends them so from now on. Every pass begins with
+ * it, for a test may have set some. */
+void harness_store(harness *h);
 
 int64_t harness_elements(const harness *h, int32_t tensor);
 int64_t harness_counted(const harness *h);

@@ -65,10 +65,17 @@ static const shd_model_config configs[] = {
      .micro_batch = 1,
      .threads = 1},
 };
-enum { CONFIGS = sizeof configs / sizeof *configs, MAX_VOCABULARY = 300, MAX_CONTEXT = 150 };
+enum { CONFIGS = sizeof configs / sizeof *configs, PRECISIONS = 3, MAX_VOCABULARY = 300, MAX_CONTEXT = 150 };
 
 /* What decoder.h promises of the logits: their error, relative to the largest of them. */
-static const double tolerance = 1e-5;
+static const double tolerances[] = {[SHERD_FP32] = 1e-5, [SHERD_BF16] = 8e-2, [SHERD_FP16] = 1e-2};
+
+/* Every config in every precision: number `which` of CONFIGS · PRECISIONS. */
+static shd_model_config config_of(int which) {
+    shd_model_config config = configs[which % CONFIGS];
+    config.precision = (sherd_dtype)(which / CONFIGS);
+    return config;
+}
 
 typedef struct subject {
     harness h;
@@ -107,7 +114,7 @@ static void run(subject *s, int64_t past, int64_t count) {
         for (int32_t i = -1; i < u->share_count; i++) {
             const sherd_unit *lent = i < 0 ? u : &d->units[u->shares[i]];
             for (int32_t t = lent->first_tensor; t < lent->first_tensor + lent->tensor_count; t++)
-                parameters[t] = s->h.parameters[t];
+                parameters[t] = s->h.stored[t];
         }
         const sherd_view view = {.unit = unit, .parameters = parameters};
         cr_assert_eq(shd_decoder_forward(s->decoder, &view), SHERD_OK, "%s", sherd_last_error());
@@ -123,13 +130,15 @@ static void expect_logits(subject *s, const char *what, int64_t count) {
         largest = fmax(largest, fabs(exact[i]));
         error = fmax(error, fabs((double)logits[i] - exact[i]));
     }
-    cr_assert(error <= tolerance * largest, "%s, %d tokens: %g of %g", what, (int)count, error, largest);
+    cr_assert(error <= tolerances[s->h.config.precision] * largest, "%s, %d tokens: %g of %g", what, (int)count, error,
+              largest);
 }
 
 Test(decoder, gives_the_logits_of_a_whole_forward_token_by_token) {
-    for (int c = 0; c < CONFIGS; c++) {
-        subject s = open_subject(&configs[c]);
-        for (int64_t past = 0; past < configs[c].context; past++) {
+    for (int c = 0; c < CONFIGS * PRECISIONS; c++) {
+        const shd_model_config config = config_of(c);
+        subject s = open_subject(&config);
+        for (int64_t past = 0; past < config.context; past++) {
             run(&s, past, 1);
             expect_logits(&s, "token by token", past + 1);
         }
@@ -139,15 +148,16 @@ Test(decoder, gives_the_logits_of_a_whole_forward_token_by_token) {
 
 Test(decoder, gives_the_logits_of_a_whole_forward_however_runs_are_cut) {
     static const int64_t cuts[] = {64, 63, 2, 7, 30};
-    for (int c = 0; c < CONFIGS; c++) {
-        subject s = open_subject(&configs[c]);
+    for (int c = 0; c < CONFIGS * PRECISIONS; c++) {
+        const shd_model_config config = config_of(c);
+        subject s = open_subject(&config);
         int64_t longest = shd_decoder_longest_run(s.h.model);
-        cr_assert_eq(longest, configs[c].context < 64 ? configs[c].context : 64);
+        cr_assert_eq(longest, config.context < 64 ? config.context : 64);
         for (size_t k = 0; k < sizeof cuts / sizeof *cuts; k++)
-            for (int64_t past = 0, count; past < configs[c].context; past += count) {
+            for (int64_t past = 0, count; past < config.context; past += count) {
                 count = cuts[k] < longest ? cuts[k] : longest;
                 if (past % 3 == 2 && count > 1) count--; /* ragged */
-                if (count > configs[c].context - past) count = configs[c].context - past;
+                if (count > config.context - past) count = config.context - past;
                 run(&s, past, count);
                 expect_logits(&s, "in runs", past + count);
             }
@@ -156,16 +166,17 @@ Test(decoder, gives_the_logits_of_a_whole_forward_however_runs_are_cut) {
 }
 
 Test(decoder, takes_up_an_earlier_place_as_if_nothing_had_followed) {
-    for (int c = 0; c < CONFIGS; c++) {
-        if (configs[c].context < 13) continue;
-        subject s = open_subject(&configs[c]);
-        size_t bytes = (size_t)configs[c].vocab_size * sizeof(float);
+    for (int c = 0; c < CONFIGS * PRECISIONS; c++) {
+        const shd_model_config config = config_of(c);
+        if (config.context < 13) continue;
+        subject s = open_subject(&config);
+        size_t bytes = (size_t)config.vocab_size * sizeof(float);
         float before[MAX_VOCABULARY];
         run(&s, 0, 5);
         run(&s, 5, 1);
         memcpy(before, shd_decoder_logits(s.decoder), bytes);
         int32_t kept = s.h.inputs[5];
-        s.h.inputs[5] = (kept + 1) % (int32_t)configs[c].vocab_size;
+        s.h.inputs[5] = (kept + 1) % (int32_t)config.vocab_size;
         run(&s, 5, 4);
         cr_assert_neq(memcmp(before, shd_decoder_logits(s.decoder), bytes), 0);
         s.h.inputs[5] = kept;
@@ -177,9 +188,9 @@ Test(decoder, takes_up_an_earlier_place_as_if_nothing_had_followed) {
 
 Test(decoder, gives_the_same_bits_with_any_number_of_threads) {
     static float first[MAX_CONTEXT][MAX_VOCABULARY];
-    for (int c = 0; c < CONFIGS; c++)
+    for (int c = 0; c < CONFIGS * PRECISIONS; c++)
         for (int32_t threads = 1; threads <= 3; threads++) {
-            shd_model_config config = configs[c];
+            shd_model_config config = config_of(c);
             config.threads = threads;
             subject s = open_subject(&config);
             size_t bytes = (size_t)config.vocab_size * sizeof(float);
@@ -219,9 +230,10 @@ Test(decoder, brings_its_own_threads_when_none_are_lent) {
 }
 
 Test(decoder, takes_the_memory_it_says_and_none_in_its_runs) {
-    for (int c = 0; c < CONFIGS; c++) {
+    for (int c = 0; c < CONFIGS * PRECISIONS; c++) {
         int64_t before = shd_memory_held(SHD_MEMORY_ARENA);
-        subject s = open_subject(&configs[c]);
+        const shd_model_config config = config_of(c);
+        subject s = open_subject(&config);
         cr_assert_eq(shd_memory_held(SHD_MEMORY_ARENA) - before, shd_decoder_bytes(s.h.model));
         int64_t calls = shd_memory_calls();
         run(&s, 0, shd_decoder_longest_run(s.h.model));

@@ -1,4 +1,5 @@
-/* Loss and gradients against the plain float64 model: losses directly, gradients by central differences of it. */
+/* Loss and gradients against the plain float64 model: losses directly, gradients by central differences of it. In 16 bits
+ * the plain model has the rounded parameters, and what is between is the rounding of activations and their gradients. */
 #include "harness.h"
 #include "plain.h"
 
@@ -82,15 +83,22 @@ static double largest_of(const harness *h, int32_t tensor) {
     return largest;
 }
 
-/* Sampled elements, then a random direction through all of them, so that no element goes unseen. Tolerance: the
- * rounding of fp32 through a few layers, 2e-5 of the tensor's largest gradient, plus what remains where exact values
- * cancel, 3e-7 of the model's largest (times √elements for the direction). */
+/* Of a tensor's largest gradient: the rounding of each type through a few layers. Of the model's largest: what remains
+ * where exact values cancel. Of a loss. */
+static const struct {
+    double tensor, model, loss;
+} tolerances[] = {
+    [SHERD_FP32] = {2e-5, 3e-7, 1e-5}, [SHERD_BF16] = {5e-2, 5e-4, 8e-2}, [SHERD_FP16] = {6e-3, 6e-5, 1e-2}};
+
+/* Sampled elements, then a random direction through all of them, so that no element goes unseen (the tolerance times
+ * √elements). */
 static void check_tensor(twin *t, int32_t tensor, double scale, double model_largest, uint64_t *state) {
     const harness *h = t->h;
     const float *gradient = h->gradients[tensor];
     int64_t n = harness_elements(h, tensor);
     double *direction = calloc((size_t)n, sizeof *direction), dot = 0;
-    double tolerance = 2e-5 * largest_of(h, tensor) + 3e-7 * model_largest;
+    double tolerance = tolerances[h->config.precision].tensor * largest_of(h, tensor) +
+                       tolerances[h->config.precision].model * model_largest;
     for (int s = 0; s < SAMPLES; s++) {
         *state = *state * 6364136223846793005u + 1442695040888963407u;
         int64_t i = (int64_t)((*state >> 33) % (uint64_t)n);
@@ -110,13 +118,15 @@ static void check_tensor(twin *t, int32_t tensor, double scale, double model_lar
 static void check_losses(twin *t) {
     twin_loss(t);
     for (int64_t i = 0; i < t->h->rows; i++)
-        cr_assert_float_eq(t->h->losses[i], t->losses[i], 1e-5, "loss of token %ld: %.9g, expected %.9g", (long)i,
-                           t->h->losses[i], t->losses[i]);
+        cr_assert_float_eq(t->h->losses[i], t->losses[i], tolerances[t->h->config.precision].loss,
+                           "loss of token %ld: %.9g, expected %.9g", (long)i, t->h->losses[i], t->losses[i]);
 }
 
-static void check(const shd_model_config *config, uint64_t seed) {
+static void check_in(sherd_dtype precision, const shd_model_config *config, uint64_t seed) {
     harness h;
-    harness_open(&h, config, 0.3, seed);
+    shd_model_config typed = *config;
+    typed.precision = precision;
+    harness_open(&h, &typed, 0.3, seed);
     twin t;
     twin_open(&t, &h);
     float scale = 1.0f / (float)harness_counted(&h);
@@ -131,6 +141,10 @@ static void check(const shd_model_config *config, uint64_t seed) {
     check_losses(&t);
     twin_close(&t);
     harness_close(&h);
+}
+
+static void check(const shd_model_config *config, uint64_t seed) {
+    for (sherd_dtype precision = SHERD_FP32; precision <= SHERD_FP16; precision++) check_in(precision, config, seed);
 }
 
 Test(gradients, of_gpt2_tied) { check(&gpt2, 1); }

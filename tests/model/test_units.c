@@ -48,7 +48,14 @@ static const shd_model_config configs[] = {
      .micro_batch = 3,
      .threads = 1},
 };
-enum { CONFIGS = sizeof configs / sizeof *configs };
+enum { CONFIGS = sizeof configs / sizeof *configs, PRECISIONS = 3 };
+
+/* Every config in every precision: number `which` of CONFIGS · PRECISIONS. */
+static shd_model_config config_of(int which) {
+    shd_model_config config = configs[which % CONFIGS];
+    config.precision = (sherd_dtype)(which / CONFIGS);
+    return config;
+}
 
 static float scale_of(const harness *h) { return 1.0f / (float)harness_counted(h); }
 
@@ -65,19 +72,27 @@ static int32_t same_bits(const harness *a, const harness *b) {
     return compared;
 }
 
-static void check_frozen(const shd_model_config *config, int32_t frozen_count, const char *const *frozen,
-                         int32_t left) {
-    shd_model_config cold = *config;
+static void check_frozen_in(sherd_dtype precision, const shd_model_config *config, int32_t frozen_count,
+                            const char *const *frozen, int32_t left) {
+    shd_model_config warm = *config;
+    warm.precision = precision;
+    shd_model_config cold = warm;
     cold.frozen = frozen;
     cold.frozen_count = frozen_count;
     harness a, b;
-    harness_open(&a, config, 0.3, 3);
+    harness_open(&a, &warm, 0.3, 3);
     harness_open(&b, &cold, 0.3, 3);
     harness_train(&a, scale_of(&a));
     harness_train(&b, scale_of(&b));
     cr_assert_eq(same_bits(&a, &b), left, "%d tensors are still trained, expected %d", same_bits(&a, &b), left);
     harness_close(&a);
     harness_close(&b);
+}
+
+static void check_frozen(const shd_model_config *config, int32_t frozen_count, const char *const *frozen,
+                         int32_t left) {
+    for (sherd_dtype precision = SHERD_FP32; precision <= SHERD_FP16; precision++)
+        check_frozen_in(precision, config, frozen_count, frozen, left);
 }
 
 Test(units, frozen_tensors_leave_the_bits_of_all_other_gradients_gpt2) {
@@ -100,9 +115,9 @@ Test(units, frozen_tensors_leave_the_bits_of_all_other_gradients_llama) {
 }
 
 Test(units, give_the_same_bits_with_any_number_of_threads) {
-    for (int c = 0; c < CONFIGS; c++)
+    for (int c = 0; c < CONFIGS * PRECISIONS; c++)
         for (int big = 0; big < 2; big++) {
-            shd_model_config config = configs[c];
+            shd_model_config config = config_of(c);
             if (big) { /* several tiles, several chunks */
                 config.context = 101;
                 config.d_model = 160;
@@ -124,8 +139,8 @@ Test(units, give_the_same_bits_with_any_number_of_threads) {
 }
 
 Test(units, evaluate_to_the_losses_of_training) {
-    for (int c = 0; c < CONFIGS; c++) {
-        shd_model_config config = configs[c];
+    for (int c = 0; c < CONFIGS * PRECISIONS; c++) {
+        shd_model_config config = config_of(c);
         config.context = 100; /* 300 rows: two chunks */
         harness h;
         harness_open(&h, &config, 0.3, 7);
@@ -141,9 +156,10 @@ Test(units, evaluate_to_the_losses_of_training) {
 }
 
 Test(units, give_zero_gradients_when_every_target_is_ignored) {
-    for (int c = 0; c < CONFIGS; c++) {
+    for (int c = 0; c < CONFIGS * PRECISIONS; c++) {
         harness h;
-        harness_open(&h, &configs[c], 0.3, 9);
+        const shd_model_config config = config_of(c);
+        harness_open(&h, &config, 0.3, 9);
         for (int64_t i = 0; i < h.rows; i++) h.targets[i] = -1;
         harness_train(&h, 0.25f);
         for (int64_t i = 0; i < h.rows; i++) cr_assert_eq(h.losses[i], 0);
@@ -156,14 +172,15 @@ Test(units, give_zero_gradients_when_every_target_is_ignored) {
 /* The plain losses are those of a batch where other sequences are ignored: nothing leaks from one sequence to
  * another. */
 Test(units, keep_sequences_apart) {
-    for (int c = 0; c < CONFIGS; c++) {
+    for (int c = 0; c < CONFIGS * PRECISIONS; c++) {
         harness a, b;
-        harness_open(&a, &configs[c], 0.3, 11);
-        harness_open(&b, &configs[c], 0.3, 11);
-        int64_t context = configs[c].context;
+        const shd_model_config config = config_of(c);
+        harness_open(&a, &config, 0.3, 11);
+        harness_open(&b, &config, 0.3, 11);
+        int64_t context = config.context;
         for (int64_t i = 0; i < a.rows; i++) {
             if (i / context == 1) continue;
-            b.inputs[i] = (a.inputs[i] + 1) % (int32_t)configs[c].vocab_size;
+            b.inputs[i] = (a.inputs[i] + 1) % (int32_t)config.vocab_size;
             b.targets[i] = -1;
         }
         harness_train(&a, 1);

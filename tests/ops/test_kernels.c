@@ -6,34 +6,44 @@
 #include <math.h>
 #include <string.h>
 
-extern const shd_kernels shd_kernels_baseline;
+#define TABLES(set)                                                                                                    \
+    extern const shd_kernels shd_kernels_##set##_fp32, shd_kernels_##set##_bf16, shd_kernels_##set##_fp16;             \
+    static const shd_kernels *const set[] = {                                                                          \
+        [SHERD_FP32] = &shd_kernels_##set##_fp32,                                                                      \
+        [SHERD_BF16] = &shd_kernels_##set##_bf16,                                                                      \
+        [SHERD_FP16] = &shd_kernels_##set##_fp16,                                                                      \
+    };
+TABLES(baseline)
 #ifdef __x86_64__
-extern const shd_kernels shd_kernels_avx2, shd_kernels_avx512;
+TABLES(avx2)
+TABLES(avx512)
 #endif
 
 /* The tables up to the chosen one, in order of width: what it has, narrower ones have too. */
-static int runnable(const shd_kernels *tables[3]) {
+static int runnable(sherd_dtype dtype, const shd_kernels *tables[3]) {
     int count = 0;
-    tables[count++] = &shd_kernels_baseline;
+    tables[count++] = baseline[dtype];
 #ifdef __x86_64__
-    if (shd_kernels_get() != &shd_kernels_baseline) tables[count++] = &shd_kernels_avx2;
-    if (shd_kernels_get() == &shd_kernels_avx512) tables[count++] = &shd_kernels_avx512;
+    if (shd_kernels_get(dtype) != baseline[dtype]) tables[count++] = avx2[dtype];
+    if (shd_kernels_get(dtype) == avx512[dtype]) tables[count++] = avx512[dtype];
 #endif
     return count;
 }
 
 Test(kernels, the_chosen_set_is_named) {
-    const shd_kernels *tables[3];
-    const int count = runnable(tables);
-    cr_assert_eq(shd_kernels_get(), tables[count - 1]);
-    for (int i = 0; i < count; i++) cr_assert(strlen(tables[i]->name) > 0);
+    for (sherd_dtype dtype = SHERD_FP32; dtype <= SHERD_FP16; dtype++) {
+        const shd_kernels *tables[3];
+        const int count = runnable(dtype, tables);
+        cr_assert_eq(shd_kernels_get(dtype), tables[count - 1]);
+        for (int i = 0; i < count; i++) cr_assert(strlen(tables[i]->name) > 0);
+    }
 }
 
 /* exp against libm in double, over its whole domain and at its edges. */
 Test(kernels, exp_is_accurate_to_a_few_ulp_in_every_set) {
     enum { COUNT = 100003 };
     const shd_kernels *tables[3];
-    const int sets = runnable(tables);
+    const int sets = runnable(SHERD_FP32, tables);
     check_begin();
     float *x = check_floats(COUNT), *y = check_floats(COUNT);
     for (int i = 0; i < COUNT; i++) x[i] = -87.3f * (float)i / COUNT;
@@ -63,7 +73,7 @@ static double largest_difference(int64_t count, const float *a, const float *b) 
 Test(kernels, sets_agree_up_to_rounding) {
     enum { COUNT = 1003 };
     const shd_kernels *tables[3];
-    const int sets = runnable(tables);
+    const int sets = runnable(SHERD_FP32, tables);
     check_begin();
     const float *x = check_random(COUNT, 1, 2), *z = check_random(COUNT, 2, 2), *w = check_random(COUNT, 3, 1);
     float *first = check_floats(COUNT), *y = check_floats(COUNT), mean, rstd, first_mean = 0;
@@ -85,7 +95,7 @@ Test(kernels, sets_agree_up_to_rounding) {
 
 Test(kernels, max_finds_the_largest_anywhere) {
     const shd_kernels *tables[3];
-    const int sets = runnable(tables);
+    const int sets = runnable(SHERD_FP32, tables);
     int wrong = 0;
     for (int s = 0; s < sets; s++)
         for (int count = 1; count < 50; count++)

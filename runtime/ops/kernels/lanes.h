@@ -6,8 +6,7 @@
 #ifndef SHD_OPS_KERNELS_LANES_H
 #define SHD_OPS_KERNELS_LANES_H
 
-#include <stdint.h>
-#include <string.h>
+#include "runtime/ops/kernels/element.h"
 
 enum { LANES = 16 };
 
@@ -40,18 +39,32 @@ static inline float fused(float a, float b, float c) {
 #endif
 }
 
-static inline lanes lanes_load(const float *p) {
+static inline lanes lanes_of_floats(const float *p) {
     lanes v;
     for (int i = 0; i < REGISTERS; i++) memcpy(&v.part[i], p + i * LANES / REGISTERS, REGISTER_BYTES);
     return v;
 }
 
-/* `count` < LANES floats, then `fill`. */
-static inline lanes lanes_load_part(const float *p, int64_t count, float fill) {
+/* `count` < LANES floats, then zeros. */
+static inline lanes lanes_of_part(const float *p, int64_t count) {
+    float part[LANES] = {0};
+    for (int64_t l = 0; l < count; l++) part[l] = p[l];
+    return lanes_of_floats(part);
+}
+
+/* Elements from `at` on, widened. */
+static inline lanes lanes_load(const void *p, int64_t at) {
+    float whole[LANES];
+    for (int l = 0; l < LANES; l++) whole[l] = get(p, at + l);
+    return lanes_of_floats(whole);
+}
+
+/* `count` < LANES elements from `at` on, then `fill`. */
+static inline lanes lanes_load_part(const void *p, int64_t at, int64_t count, float fill) {
     float part[LANES];
     for (int l = 0; l < LANES; l++) part[l] = fill;
-    for (int64_t l = 0; l < count; l++) part[l] = p[l];
-    return lanes_load(part);
+    for (int64_t l = 0; l < count; l++) part[l] = get(p, at + l);
+    return lanes_of_floats(part);
 }
 
 static inline lanes lanes_add(lanes a, lanes b) {

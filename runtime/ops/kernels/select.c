@@ -4,17 +4,27 @@
 
 #include <stdbool.h>
 
-extern const shd_kernels shd_kernels_baseline;
+/* A set's three tables, by sherd_dtype. */
+#define TABLES(set)                                                                                                    \
+    extern const shd_kernels shd_kernels_##set##_fp32, shd_kernels_##set##_bf16, shd_kernels_##set##_fp16;             \
+    static const shd_kernels *const set[] = {                                                                          \
+        [SHERD_FP32] = &shd_kernels_##set##_fp32,                                                                      \
+        [SHERD_BF16] = &shd_kernels_##set##_bf16,                                                                      \
+        [SHERD_FP16] = &shd_kernels_##set##_fp16,                                                                      \
+    };
+
+TABLES(baseline)
 
 #ifdef SHD_KERNELS_X86
-extern const shd_kernels shd_kernels_avx2, shd_kernels_avx512;
+TABLES(avx2)
+TABLES(avx512)
 
-const shd_kernels *shd_kernels_get(void) {
-    const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-    const bool avx512 = avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-                        __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
-    return avx512 ? &shd_kernels_avx512 : avx2 ? &shd_kernels_avx2 : &shd_kernels_baseline;
+const shd_kernels *shd_kernels_get(sherd_dtype dtype) {
+    const bool has_avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+    const bool has_avx512 = has_avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                            __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+    return (has_avx512 ? avx512 : has_avx2 ? avx2 : baseline)[dtype];
 }
 #else
-const shd_kernels *shd_kernels_get(void) { return &shd_kernels_baseline; }
+const shd_kernels *shd_kernels_get(sherd_dtype dtype) { return baseline[dtype]; }
 #endif

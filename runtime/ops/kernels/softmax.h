@@ -1,11 +1,11 @@
 /* The parts of attention and cross-entropy that are not products, and rotary positions. */
 
-static void rope(int64_t half, const float *cosines, const float *sines, float sign, float *x) {
+static void rope(int64_t half, const float *cosines, const float *sines, float sign, void *x) {
     INDEPENDENT
     for (int64_t j = 0; j < half; j++) {
-        float a = x[j], b = x[j + half], c = cosines[j], s = sign * sines[j];
-        x[j] = a * c - b * s;
-        x[j + half] = b * c + a * s;
+        float a = get(x, j), b = get(x, j + half), c = cosines[j], s = sign * sines[j];
+        put(x, j, a * c - b * s);
+        put(x, j + half, b * c + a * s);
     }
 }
 
@@ -28,25 +28,25 @@ static double exp_sum(int64_t count, const float *x, float shift, float *y) {
     for (int64_t start = 0; start < count; start += BLOCK) {
         const int64_t size = count - start < BLOCK ? count - start : BLOCK;
         const int64_t whole = size / LANES * LANES;
-        const float *from = x + start;
+        const float *at = x + start;
         float *to = y + start;
         INDEPENDENT
-        for (int64_t i = 0; i < size; i++) to[i] = exp_of(from[i] - shift);
+        for (int64_t i = 0; i < size; i++) to[i] = exp_of(at[i] - shift);
         lanes sum = {0};
-        for (int64_t i = 0; i < whole; i += LANES) sum = lanes_add(sum, lanes_load(to + i));
-        if (whole < size) sum = lanes_add(sum, lanes_load_part(to + whole, size - whole, 0));
+        for (int64_t i = 0; i < whole; i += LANES) sum = lanes_add(sum, lanes_of_floats(to + i));
+        if (whole < size) sum = lanes_add(sum, lanes_of_part(to + whole, size - whole));
         total += (double)lanes_sum(sum);
     }
     return total;
 }
 
-static float dot(int64_t count, const float *x, const float *z) {
+static float dot(int64_t count, const void *x, const void *z) {
     const int64_t whole = count / LANES * LANES;
     lanes sum = {0};
-    for (int64_t i = 0; i < whole; i += LANES) sum = lanes_add(sum, lanes_mul(lanes_load(x + i), lanes_load(z + i)));
+    for (int64_t i = 0; i < whole; i += LANES) sum = lanes_add(sum, lanes_mul(lanes_load(x, i), lanes_load(z, i)));
     if (whole < count) {
         const int64_t rest = count - whole;
-        sum = lanes_add(sum, lanes_mul(lanes_load_part(x + whole, rest, 0), lanes_load_part(z + whole, rest, 0)));
+        sum = lanes_add(sum, lanes_mul(lanes_load_part(x, whole, rest, 0), lanes_load_part(z, whole, rest, 0)));
     }
     return lanes_sum(sum);
 }

@@ -1,5 +1,5 @@
-/* One instruction set's kernels: compiled once per set, with KERNELS_TABLE the table's name and KERNELS_NAME its name
- * in words. */
+/* One instruction set's kernels for one type (element.h): compiled once for each, with KERNELS_TABLE the table's name and
+ * KERNELS_NAME the set's in words. */
 #include "runtime/ops/kernels/kernels.h"
 
 #include "runtime/ops/kernels/lanes.h"
@@ -12,6 +12,8 @@ extern const shd_kernels KERNELS_TABLE;
 const shd_kernels KERNELS_TABLE = {
     .name = KERNELS_NAME,
     .add = add,
+    .accumulate = accumulate,
+    .widen = widen,
     .scale = scale,
     .gelu = gelu,
     .gelu_backward = gelu_backward,
