@@ -43,7 +43,10 @@ static void release_areas(int kept) {
     }
 }
 
-/* The paths of this processor, each with memory of its own. */
+/* runtime/ops/half/amx.c over the model of its instructions, built for any processor and for AVX-512. */
+extern const shd_half_path shd_half_amx_model_plain, shd_half_amx_model_avx512;
+
+/* The paths that this processor can take, each with memory of its own. */
 enum { PATHS_MAX = 8 };
 static struct {
     const shd_half_path *path;
@@ -52,6 +55,8 @@ static struct {
 static int path_count;
 
 static void add_path(const shd_half_path *path) {
+    for (int p = 0; p < path_count; p++)
+        if (paths[p].path == path) return;
     paths[path_count].path = path;
     paths[path_count++].scratch = guarded(path->scratch_bytes);
 }
@@ -60,6 +65,14 @@ static void begin(void) {
     shd_ops_init();
     path_count = 0;
     add_path(&shd_half_widening);
+    add_path(&shd_half_amx_model_plain);
+#ifdef __x86_64__
+    const bool avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                        __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+    if (avx512) add_path(&shd_half_amx_model_avx512);
+    if (avx512 && __builtin_cpu_supports("avx512bf16")) add_path(&shd_half_avx512_bf16);
+    if (strcmp(shd_half_product_name(SHERD_BF16), shd_half_amx.name) == 0) add_path(&shd_half_amx);
+#endif
 }
 
 static void end(void) {
@@ -230,6 +243,8 @@ static void try_problem(sherd_dtype dtype, int64_t m, int64_t n, int64_t k, int6
     const problem s = make_problem(dtype, m, n, k, pad);
     for (int p = 0; p < path_count; p++) {
         if (!takes(paths[p].path, dtype)) continue;
+        /* Without vectors the model is slow. */
+        if (paths[p].path == &shd_half_amx_model_plain && m * n * k > 50000 && !all) continue;
         for (int variant = 0; variant < VARIANTS; variant++)
             if (all && possible(variant)) try_variant(paths[p].path, &s, variant, paths[p].scratch);
         for (int turn = 0; turn < 4 && !all; turn++) {

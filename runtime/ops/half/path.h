@@ -12,5 +12,11 @@ typedef struct shd_half_path {
 } shd_half_path;
 
 extern const shd_half_path shd_half_widening;
+#ifdef __x86_64__
+/* For processors with AVX512-F, -BW, -DQ, -VL and -BF16. */
+extern const shd_half_path shd_half_avx512_bf16;
+/* For processors with those, AMX-TILE and AMX-BF16, in processes that the kernel lets use tiles. */
+extern const shd_half_path shd_half_amx;
+#endif
 
 #endif
