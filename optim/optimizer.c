@@ -18,24 +18,47 @@ static sherd_status check_value(const char *key, double value, bool good, const 
 static bool is_float_from_zero(double value) { return value >= 0 && value <= 3.4e38; }
 static bool is_fraction(double value) { return value >= 0 && value < 1; }
 
-static sherd_status check_sgd(const sherd_optimizer *optimizer) {
+static sherd_status check_momentum(const sherd_optimizer *optimizer) {
     SHD_TRY(check_value("momentum", optimizer->momentum, is_fraction(optimizer->momentum), "in [0, 1)"));
     if (optimizer->nesterov && optimizer->momentum == 0)
         return shd_fail(SHERD_CONFIG, "optimizer.nesterov is true, but optimizer.momentum is 0; give a momentum");
     return SHERD_OK;
 }
 
-sherd_status shd_optimizer_check(const sherd_optimizer *optimizer) {
-    if ((int)optimizer->kind < SHERD_ADAMW || optimizer->kind > SHERD_ADAM)
+static sherd_status check_muon(const sherd_optimizer *optimizer) {
+    SHD_TRY(check_momentum(optimizer));
+    if (optimizer->ns_steps < 1 || optimizer->ns_steps > 100)
+        return shd_fail(SHERD_CONFIG, "optimizer.ns_steps is %d; it must be 1 to 100", optimizer->ns_steps);
+    if ((int)optimizer->adjust_lr < SHERD_ADJUST_LR_MATCH_RMS_ADAMW || optimizer->adjust_lr > SHERD_ADJUST_LR_ORIGINAL)
         return shd_fail(SHERD_CONFIG,
-                        "optimizer.kind (optimizer.name) has the unknown value %d; it must be adamw, sgd, lion or adam",
+                        "optimizer.adjust_lr has the unknown value %d; it must be match_rms_adamw or original",
+                        (int)optimizer->adjust_lr);
+    return SHERD_OK;
+}
+
+static sherd_status check_adafactor(const sherd_optimizer *optimizer) {
+    SHD_TRY(check_value("beta2_decay", optimizer->beta2_decay,
+                        optimizer->beta2_decay <= 0 && optimizer->beta2_decay >= -1e3, "in [-1000, 0]"));
+    SHD_TRY(check_value("update_clip", optimizer->update_clip,
+                        optimizer->update_clip >= 1 && optimizer->update_clip <= 1e30, "in [1, 1e30]"));
+    return check_value("scale_floor", optimizer->scale_floor, is_float_from_zero(optimizer->scale_floor),
+                       "0 or more, and finite in float32");
+}
+
+sherd_status shd_optimizer_check(const sherd_optimizer *optimizer) {
+    if ((int)optimizer->kind < SHERD_ADAMW || optimizer->kind > SHERD_MUON)
+        return shd_fail(SHERD_CONFIG,
+                        "optimizer.kind (optimizer.name) has the unknown value %d; it must be adamw, sgd, lion, adam, "
+                        "adafactor or muon",
                         (int)optimizer->kind);
     SHD_TRY(check_value("lr", optimizer->lr, is_float_from_zero(optimizer->lr), "0 or more, and finite in float32"));
     SHD_TRY(shd_schedule_check(optimizer));
     SHD_TRY(check_value("weight_decay", optimizer->weight_decay, is_float_from_zero(optimizer->weight_decay),
                         "0 or more, and finite in float32"));
     SHD_TRY(shd_tensor_rules_check(optimizer));
-    if (optimizer->kind == SHERD_SGD) return check_sgd(optimizer);
+    if (optimizer->kind == SHERD_SGD) return check_momentum(optimizer);
+    if (optimizer->kind == SHERD_ADAFACTOR) return check_adafactor(optimizer);
+    if (optimizer->kind == SHERD_MUON) SHD_TRY(check_muon(optimizer));
     SHD_TRY(check_value("beta1 (optimizer.betas[0])", optimizer->beta1, is_fraction(optimizer->beta1), "in [0, 1)"));
     SHD_TRY(check_value("beta2 (optimizer.betas[1])", optimizer->beta2, is_fraction(optimizer->beta2), "in [0, 1)"));
     if (optimizer->kind == SHERD_LION) return SHERD_OK;
@@ -46,9 +69,11 @@ sherd_status shd_optimizer_check(const sherd_optimizer *optimizer) {
 int32_t shd_optimizer_state_count(const sherd_optimizer *optimizer) {
     switch (optimizer->kind) {
     case SHERD_ADAMW:
+    case SHERD_MUON:
     case SHERD_ADAM: return 2;
     case SHERD_SGD: return optimizer->momentum > 0;
     case SHERD_LION: return 1;
+    case SHERD_ADAFACTOR: return 0;
     }
     return 0;
 }
@@ -68,9 +93,11 @@ double shd_clip_scale(double clip, double norm) { return clip > 0 && norm > clip
 
 static shd_update_fn pick_update(const shd_optim_kernels *kernels, const sherd_optimizer *optimizer) {
     switch (optimizer->kind) {
-    case SHERD_ADAMW: return kernels->adamw;
+    case SHERD_ADAMW:
+    case SHERD_MUON: return kernels->adamw;
     case SHERD_ADAM: return kernels->adam;
     case SHERD_LION: return kernels->lion;
+    case SHERD_ADAFACTOR: /* has none: it needs whole tensors */
     case SHERD_SGD: break;
     }
     if (optimizer->momentum == 0) return kernels->sgd;

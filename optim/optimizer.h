@@ -2,7 +2,8 @@
  *
  * Nothing here knows of tensors, shards or ranks: a span is any run of elements that share one learning rate and decay.
  * Elementwise, so any split of a tensor into spans gives the same bits, on any number of threads and any instruction
- * set; with states in 8 bits (codebook.h) any split at borders of their blocks.
+ * set; with states in 8 bits (codebook.h) any split at borders of their blocks. Optimizers that need whole tensors are in
+ * whole.h; what Muon leaves aside is updated here, as by AdamW.
  *
  * Formulas, in float32 per element with factors computed in double once a step; t = step + 1, g the gradient times
  * gradient_scale:
@@ -31,8 +32,8 @@
  * Fails: CONFIG, naming the field as the job file does ("optimizer.betas[1] is 1.5; it must be in [0, 1)"). */
 sherd_status shd_optimizer_check(const sherd_optimizer *optimizer);
 
-/* State values per trainable element: AdamW and Adam 2 (first and second moment), Lion 1, SGD 1 with momentum, else
- * 0. */
+/* State values per element that is updated by itself: AdamW, Muon's too, and Adam 2 (first and second moment), Lion 1,
+ * SGD 1 with momentum, else 0. */
 int32_t shd_optimizer_state_count(const sherd_optimizer *optimizer);
 /* "exp_avg", "exp_avg_sq", "momentum": what checkpoints call state `index`. */
 const char *shd_optimizer_state_name(const sherd_optimizer *optimizer, int32_t index);
@@ -58,9 +59,9 @@ typedef struct shd_update {
     float gradient_scale;    /* from clipping; gradients are multiplied by it first */
 } shd_update;
 
-/* Updates one span, and what is rounded while it is in the cache; its arrays must not overlap. Elements whose parameter,
- * gradient and state are zero stay zero: padding needs no mask. States in 8 bits are made float32 for the update of
- * their block, and then 8 bits again.
+/* Updates one span of an optimizer other than Adafactor, and what is rounded while it is in the cache; its arrays must
+ * not overlap. Elements whose parameter, gradient and state are zero stay zero: padding needs no mask. States in 8 bits
+ * are made float32 for the update of their block, and then 8 bits again.
  * Threads: spreads over `pool`. */
 void shd_optimizer_update(const sherd_optimizer *optimizer, shd_pool *pool, const shd_update *update);
 

@@ -24,6 +24,15 @@ static sherd_status check_group(const sherd_optimizer *optimizer, int32_t index)
                         "optimizer.groups[%d].weight_decay is %g; it must be 0 or more, and finite in float32, or "
                         "negative for none of its own",
                         index, group->weight_decay);
+    if ((int)group->optimizer < SHERD_GROUP_AUTO || group->optimizer > SHERD_GROUP_MUON)
+        return shd_fail(SHERD_CONFIG,
+                        "optimizer.groups[%d].optimizer has the unknown value %d; it must be auto, adamw or muon",
+                        index, (int)group->optimizer);
+    if (group->optimizer != SHERD_GROUP_AUTO && optimizer->kind != SHERD_MUON)
+        return shd_fail(SHERD_CONFIG,
+                        "optimizer.groups[%d].optimizer is %s, but only with optimizer.name muon can groups choose; "
+                        "take auto",
+                        index, group->optimizer == SHERD_GROUP_MUON ? "muon" : "adamw");
     return SHERD_OK;
 }
 
@@ -71,6 +80,30 @@ static shd_tensor_rule make_rule(const sherd_optimizer *optimizer, const sherd_t
     return rule;
 }
 
+static bool has_elements(const sherd_tensor *tensor) {
+    for (int32_t i = 0; i < tensor->dim_count; i++)
+        if (tensor->shape[i] == 0) return false;
+    return true;
+}
+
+/* Embeddings and the output layer are no hidden layers: what they map from or to are tokens, one by one. */
+static sherd_status choose_whole(const sherd_optimizer *optimizer, const sherd_tensor *tensor, bool hidden,
+                                 bool *whole) {
+    *whole = false;
+    if (optimizer->kind != SHERD_MUON && optimizer->kind != SHERD_ADAFACTOR) return SHERD_OK;
+    int32_t index = find_group(optimizer, tensor->name);
+    sherd_group_optimizer chosen = index < 0 ? SHERD_GROUP_AUTO : optimizer->groups[index].optimizer;
+    bool matrix = tensor->dim_count == 2;
+    if (chosen == SHERD_GROUP_MUON && !matrix)
+        return shd_fail(SHERD_CONFIG,
+                        "optimizer.groups[%d].optimizer is muon, but \"%s\" has %d dimension%s, and muon is for "
+                        "matrices; give it a group before this one",
+                        index, tensor->name, tensor->dim_count, tensor->dim_count == 1 ? "" : "s");
+    bool muon = chosen == SHERD_GROUP_AUTO ? hidden && matrix : chosen == SHERD_GROUP_MUON;
+    *whole = !tensor->frozen && has_elements(tensor) && (muon || optimizer->kind == SHERD_ADAFACTOR);
+    return SHERD_OK;
+}
+
 static bool matches_any(const char *pattern, const sherd_model *model) {
     for (int32_t t = 0; t < model->tensor_count; t++)
         if (shd_pattern_matches(pattern, model->tensors[t].name)) return true;
@@ -107,11 +140,20 @@ sherd_status shd_tensor_rules_resolve(const sherd_optimizer *optimizer, const sh
                                       shd_tensor_rule *rules) {
     SHD_TRY(check_patterns_match(optimizer, model));
     SHD_TRY(check_groups_match(optimizer, model));
+    bool whole = false;
     for (int32_t u = 0; u < model->unit_count; u++) {
         const sherd_unit *unit = &model->units[u];
         double layer_factor = pow(optimizer->layer_lr_decay, model->unit_count - 1 - u);
-        for (int32_t t = unit->first_tensor; t < unit->first_tensor + unit->tensor_count; t++)
+        for (int32_t t = unit->first_tensor; t < unit->first_tensor + unit->tensor_count; t++) {
             rules[t] = make_rule(optimizer, &model->tensors[t], layer_factor);
+            bool hidden = u > 0 && u < model->unit_count - 1;
+            SHD_TRY(choose_whole(optimizer, &model->tensors[t], hidden, &rules[t].whole));
+            whole |= rules[t].whole;
+        }
     }
+    if (optimizer->kind == SHERD_MUON && !whole)
+        return shd_fail(SHERD_CONFIG,
+                        "optimizer.name is muon, but no matrix between the first and the last unit is trained; take "
+                        "adamw, or give it matrices in optimizer.groups");
     return SHERD_OK;
 }

@@ -44,6 +44,8 @@ sherd_status shd_options_check(const sherd_options *options) {
                         "timeout_s (run.timeout_s) is %g and start_timeout_s (run.start_timeout_s) %g; "
                         "both must be positive numbers of seconds",
                         options->timeout_s, options->start_timeout_s);
+    if (options->optimizer.kind == SHERD_MUON || options->optimizer.kind == SHERD_ADAFACTOR)
+        return shd_fail(SHERD_CONFIG, "optimizer.kind is muon or adafactor; sessions cannot run them yet");
     return shd_optimizer_check(&options->optimizer);
 }
 

@@ -58,6 +58,8 @@ static const char *optimizer_name(const sherd_options *options) {
     case SHERD_SGD: return "sgd";
     case SHERD_LION: return "lion";
     case SHERD_ADAM: return "adam";
+    case SHERD_ADAFACTOR: return "adafactor";
+    case SHERD_MUON: return "muon";
     }
     return "";
 }

@@ -267,14 +267,16 @@ Test(optimizer, refuses_a_bad_value_and_names_its_key) {
                                          .beta1 = 0.9,
                                          .beta2 = 0.9,
                                          .eps = 1e-8,
-                                         .layer_lr_decay = 1};
+                                         .layer_lr_decay = 1,
+                                         .ns_steps = 5,
+                                         .update_clip = 1};
     struct {
         sherd_optimizer o;
         const char *says;
-    } rows[40];
+    } rows[64];
     int count = 0;
 #define BAD(field, value, text) (rows[count].o = good, rows[count].o.field = (value), rows[count++].says = (text))
-    BAD(kind, (sherd_optimizer_kind)4, "optimizer.kind (optimizer.name)");
+    BAD(kind, (sherd_optimizer_kind)6, "optimizer.kind (optimizer.name)");
     BAD(schedule, (sherd_schedule)9, "optimizer.schedule");
     BAD(decay, (sherd_decay)-1, "optimizer.decay");
     BAD(lr, -1, "optimizer.lr is -1; it must be 0 or more");
@@ -313,6 +315,24 @@ Test(optimizer, refuses_a_bad_value_and_names_its_key) {
     BAD(layer_lr_decay, 0, "optimizer.layer_lr_decay is 0; it must be above 0 and at most 1");
     BAD(layer_lr_decay, 1.01, "optimizer.layer_lr_decay is 1.01");
     BAD(layer_lr_decay, NAN, "optimizer.layer_lr_decay");
+    BAD(momentum, 1, "optimizer.momentum is 1; it must be in [0, 1)");
+    rows[count - 1].o.kind = SHERD_MUON;
+    BAD(nesterov, true, "optimizer.nesterov is true, but optimizer.momentum is 0");
+    rows[count - 1].o.kind = SHERD_MUON;
+    BAD(ns_steps, 0, "optimizer.ns_steps is 0; it must be 1 to 100");
+    rows[count - 1].o.kind = SHERD_MUON;
+    BAD(ns_steps, 101, "optimizer.ns_steps is 101");
+    rows[count - 1].o.kind = SHERD_MUON;
+    BAD(adjust_lr, (sherd_adjust_lr)2, "optimizer.adjust_lr has the unknown value 2");
+    rows[count - 1].o.kind = SHERD_MUON;
+    BAD(eps, 0, "optimizer.eps is 0");
+    rows[count - 1].o.kind = SHERD_MUON;
+    BAD(beta2_decay, 0.5, "optimizer.beta2_decay is 0.5; it must be in [-1000, 0]");
+    rows[count - 1].o.kind = SHERD_ADAFACTOR;
+    BAD(update_clip, 0.5, "optimizer.update_clip is 0.5; it must be in [1, 1e30]");
+    rows[count - 1].o.kind = SHERD_ADAFACTOR;
+    BAD(scale_floor, -1, "optimizer.scale_floor is -1");
+    rows[count - 1].o.kind = SHERD_ADAFACTOR;
 #undef BAD
     for (int i = 0; i < count; i++) {
         cr_assert_eq(shd_optimizer_check(&rows[i].o), SHERD_CONFIG, "row %d", i);

@@ -4,6 +4,7 @@
 #include <criterion/criterion.h>
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 /* Four units: an embedding, two blocks, a head. */
 static const sherd_tensor tensors[] = {
@@ -171,4 +172,62 @@ Test(rules, a_bad_value_is_refused_with_its_group) {
     optimizer.decay_pattern_count = 0;
     optimizer.decay = (sherd_decay)4;
     refused(&optimizer, "optimizer.decay has the unknown value 4; it must be matrices, all, none or patterns");
+}
+
+/* One letter a tensor: which are updated whole. */
+static void expect_whole(const sherd_optimizer *optimizer, const sherd_model *of, const char *expected) {
+    shd_tensor_rule rules[TENSORS];
+    cr_assert_eq(shd_optimizer_check(optimizer), SHERD_OK, "%s", sherd_last_error());
+    cr_assert_eq(shd_tensor_rules_resolve(optimizer, of, rules), SHERD_OK, "%s", sherd_last_error());
+    for (int t = 0; t < TENSORS; t++)
+        cr_expect_eq(rules[t].whole, expected[t] == 'W', "%s of \"%s\"", of->tensors[t].name, expected);
+}
+
+Test(rules, muon_takes_the_matrices_of_hidden_units) {
+    sherd_optimizer optimizer = start();
+    expect_whole(&optimizer, &model, "..........");
+    optimizer.kind = SHERD_MUON;
+    expect_whole(&optimizer, &model, "...W..W...");
+    sherd_optimizer_group groups[2] = {SHERD_OPTIMIZER_GROUP_INIT, SHERD_OPTIMIZER_GROUP_INIT};
+    groups[0].match = "h.0.*";
+    groups[0].optimizer = SHERD_GROUP_ADAMW;
+    groups[1].match = "wpe.*";
+    groups[1].optimizer = SHERD_GROUP_MUON;
+    optimizer.groups = groups;
+    optimizer.group_count = 2;
+    expect_whole(&optimizer, &model, ".W....W...");
+}
+
+Test(rules, adafactor_takes_all_that_is_trained) {
+    sherd_tensor changed[TENSORS];
+    sherd_model other = model;
+    memcpy(changed, tensors, sizeof changed);
+    changed[WPE].frozen = true;
+    changed[FC_1].shape[1] = 0;
+    other.tensors = changed;
+    sherd_optimizer optimizer = start();
+    optimizer.kind = SHERD_ADAFACTOR;
+    expect_whole(&optimizer, &other, "W.WWWW.WWW");
+    optimizer.kind = SHERD_MUON;
+    expect_whole(&optimizer, &other, "...W......");
+}
+
+Test(rules, muon_refuses_what_is_no_matrix_and_a_model_without_any) {
+    sherd_optimizer optimizer = start();
+    sherd_optimizer_group group = SHERD_OPTIMIZER_GROUP_INIT;
+    optimizer.groups = &group;
+    optimizer.group_count = 1;
+    group.match = "h.0.fc.*";
+    group.optimizer = SHERD_GROUP_MUON;
+    refused(&optimizer, "optimizer.groups[0].optimizer is muon, but only with optimizer.name muon can groups choose; "
+                        "take auto");
+    optimizer.kind = SHERD_MUON;
+    refused(&optimizer, "optimizer.groups[0].optimizer is muon, but \"h.0.fc.bias\" has 1 dimension, and muon is for "
+                        "matrices; give it a group before this one");
+    group.optimizer = (sherd_group_optimizer)3;
+    refused(&optimizer, "optimizer.groups[0].optimizer has the unknown value 3; it must be auto, adamw or muon");
+    group.match = "*";
+    group.optimizer = SHERD_GROUP_ADAMW;
+    refused(&optimizer, "optimizer.name is muon, but no matrix between the first and the last unit is trained; take "
+                        "adamw, or give it matrices in optimizer.groups");
 }

@@ -15,8 +15,23 @@ extern "C" {
 /* How gathered parameters reach a rank. AUTO: SHARED for stages 1 to 3 on one host, COPY otherwise. */
 typedef enum sherd_gather { SHERD_GATHER_AUTO, SHERD_GATHER_SHARED, SHERD_GATHER_COPY } sherd_gather;
 
-/* ADAMW and LION decay parameters apart from the gradient, SGD and ADAM (as PyTorch's) add the decay to the gradient. */
-typedef enum sherd_optimizer_kind { SHERD_ADAMW, SHERD_SGD, SHERD_LION, SHERD_ADAM } sherd_optimizer_kind;
+/* ADAMW, LION, MUON and ADAFACTOR decay parameters apart from the gradient, SGD and ADAM (as PyTorch's) add the decay to
+ * the gradient. MUON is for matrices of the units between the first and the last; what else there is follows AdamW. */
+typedef enum sherd_optimizer_kind {
+    SHERD_ADAMW,
+    SHERD_SGD,
+    SHERD_LION,
+    SHERD_ADAM,
+    SHERD_ADAFACTOR,
+    SHERD_MUON
+} sherd_optimizer_kind;
+
+/* What Muon multiplies the learning rate of an m×n matrix by. MATCH_RMS_ADAMW: 0.2·√max(m, n), so that its updates are
+ * about as large as AdamW's and both can have one learning rate; ORIGINAL: √max(1, m/n). */
+typedef enum sherd_adjust_lr { SHERD_ADJUST_LR_MATCH_RMS_ADAMW, SHERD_ADJUST_LR_ORIGINAL } sherd_adjust_lr;
+
+/* With MUON, whose some tensors are. AUTO: as their place and shape say. */
+typedef enum sherd_group_optimizer { SHERD_GROUP_AUTO, SHERD_GROUP_ADAMW, SHERD_GROUP_MUON } sherd_group_optimizer;
 
 /* Learning rate over steps s = 0, 1, …, of N in all, the first W of which warm up. s < W: lr·(s+1)/W; then
  * CONSTANT: lr; LINEAR: lr + (min_lr − lr)·x; COSINE: min_lr + ½(lr − min_lr)(1 + cos πx), x = (s−W)/(N−W);
@@ -36,9 +51,10 @@ typedef enum sherd_decay { SHERD_DECAY_MATRICES, SHERD_DECAY_ALL, SHERD_DECAY_NO
 
 /* What some tensors have of their own. Start from SHERD_OPTIMIZER_GROUP_INIT. */
 typedef struct sherd_optimizer_group {
-    const char *match;   /* shell pattern over tensor names, in which * matches dots too; must be set */
-    double lr_factor;    /* multiplies the learning rate; default 1 */
-    double weight_decay; /* theirs, whatever `decay` says; default -1: as if there were no group */
+    const char *match;               /* shell pattern over tensor names, in which * matches dots too; must be set */
+    double lr_factor;                /* multiplies the learning rate; default 1 */
+    double weight_decay;             /* theirs, whatever `decay` says; default -1: as if there were no group */
+    sherd_group_optimizer optimizer; /* MUON; default AUTO */
 } sherd_optimizer_group;
 
 typedef struct sherd_optimizer {
@@ -52,10 +68,10 @@ typedef struct sherd_optimizer {
     int64_t decay_steps;       /* WSD: the last steps; default 0: a tenth of total_steps, at least 1 */
     double lr;                 /* default 1e-3 */
     double min_lr;             /* default 0 */
-    double beta1, beta2;       /* AdamW, Adam and Lion; default 0.9, 0.95 */
-    double eps;                /* AdamW and Adam; default 1e-8 */
-    double momentum;           /* SGD; default 0 */
-    bool nesterov;             /* SGD with momentum; default false */
+    double beta1, beta2;       /* AdamW (Muon's too), Adam and Lion; default 0.9, 0.95 */
+    double eps;                /* AdamW (Muon's too) and Adam; default 1e-8 */
+    double momentum;           /* SGD and Muon, where 0.95 is usual; default 0 */
+    bool nesterov;             /* SGD and Muon with momentum; Muon is usually run with it; default false */
     double weight_decay;       /* default 0 */
     /* In (0, 1]: tensors of unit u of U have their learning rate times this to the power U − 1 − u; default 1. */
     double layer_lr_decay;
@@ -65,6 +81,11 @@ typedef struct sherd_optimizer {
     int32_t group_count;         /* default 0 */
     /* [group_count]; a tensor belongs to the first that matches, and each must have one; default NULL. */
     const sherd_optimizer_group *groups;
+    int32_t ns_steps;          /* Muon: Newton-Schulz iterations, 1 to 100; default 5 */
+    sherd_adjust_lr adjust_lr; /* Muon; default MATCH_RMS_ADAMW */
+    double beta2_decay; /* Adafactor: step t, from 1, has the weight t^beta2_decay in second moments; default -0.8 */
+    double update_clip; /* Adafactor: bound on an update's root mean square, at least 1; default 1 */
+    double scale_floor; /* Adafactor: a tensor whose root mean square is less moves as if it were this; default 1e-3 */
 } sherd_optimizer;
 
 /* What becomes of a unit's activations between its forward and its backward. NONE: they are kept. UNIT: all units but the
@@ -97,10 +118,10 @@ typedef struct sherd_options {
 #define SHERD_OPTIMIZER_INIT                                                                                           \
     {                                                                                                                  \
         SHERD_ADAMW, SHERD_CONSTANT, SHERD_DECAY_MATRICES, 0, 0, 0, 0, 0, 1e-3, 0, 0.9, 0.95, 1e-8, 0, false, 0, 1,    \
-            NULL, 0, 0, NULL                                                                                           \
+            NULL, 0, 0, NULL, 5, SHERD_ADJUST_LR_MATCH_RMS_ADAMW, -0.8, 1, 1e-3                                        \
     }
 #define SHERD_OPTIMIZER_GROUP_INIT                                                                                     \
-    { NULL, 1, -1 }
+    { NULL, 1, -1, SHERD_GROUP_AUTO }
 #define SHERD_OPTIONS_INIT                                                                                             \
     {                                                                                                                  \
         sizeof(sherd_options), 0, 1, NULL, 3, SHERD_GATHER_AUTO, 1, SHERD_RECOMPUTE_NONE, 1, 0, 0,                     \
