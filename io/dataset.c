@@ -87,7 +87,7 @@ void shd_dataset_close(shd_dataset *dataset) {
 
 int32_t shd_dataset_source_count(const shd_dataset *dataset) { return dataset->mixture.source_count; }
 
-shd_tokens_summary shd_dataset_source(const shd_dataset *dataset, int32_t index) {
+shd_source_summary shd_dataset_source(const shd_dataset *dataset, int32_t index) {
     return shd_tokens_summarize(dataset->sources[index].tokens);
 }
 
@@ -129,7 +129,7 @@ sherd_status shd_dataset_sample(shd_dataset *dataset) {
 
 void shd_dataset_log(const shd_dataset *dataset) {
     for (int32_t i = 0; i < dataset->mixture.source_count; i++) {
-        shd_tokens_summary held = shd_dataset_source(dataset, i);
+        shd_source_summary held = shd_dataset_source(dataset, i);
         char name[KEY_BYTES + 16], share[48] = "", skipped[80] = "";
         name_source(dataset, i, name);
         if (dataset->mixture.source_count > 1) {

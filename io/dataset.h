@@ -25,7 +25,7 @@ sherd_status shd_dataset_open(const shd_dataset_config *config, shd_dataset **ou
 void shd_dataset_close(shd_dataset *dataset);
 
 int32_t shd_dataset_source_count(const shd_dataset *dataset);
-shd_tokens_summary shd_dataset_source(const shd_dataset *dataset, int32_t source);
+shd_source_summary shd_dataset_source(const shd_dataset *dataset, int32_t source);
 /* Of all sources. */
 int64_t shd_dataset_sequence_count(const shd_dataset *dataset);
 int64_t shd_dataset_token_count(const shd_dataset *dataset);

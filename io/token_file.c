@@ -6,53 +6,15 @@
 #include "runtime/base/status.h"
 
 #include <endian.h>
-#include <errno.h>
-#include <fcntl.h>
 #include <string.h>
 #include <strings.h>
-#include <sys/stat.h>
-#include <unistd.h>
 #include <xxhash.h>
 
 /* --- opening ------------------------------------------------------------------------------------------------------ */
 
-/* Opens the path and checks that it is still what it was. */
-static sherd_status reopen(shd_token_file *file) {
-    int descriptor = open(file->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (descriptor < 0) return shd_fail(SHERD_DATA, "%s: cannot open the token file: %s", file->path, strerror(errno));
-    struct stat about;
-    sherd_status status = SHERD_OK;
-    if (fstat(descriptor, &about) != 0 || !S_ISREG(about.st_mode))
-        status = shd_fail(SHERD_DATA, "%s: not a regular file; a token file is one", file->path);
-    else if (file->file_bytes >= 0 && about.st_size != file->file_bytes)
-        status = shd_fail(SHERD_DATA,
-                          "%s: has %lld bytes, it had %lld bytes when the job started; do not change it during a run",
-                          file->path, (long long)about.st_size, (long long)file->file_bytes);
-    if (status != SHERD_OK) {
-        close(descriptor);
-        return status;
-    }
-    file->descriptor = descriptor;
-    file->file_bytes = about.st_size;
-    return SHERD_OK;
-}
-
 /* Reads exactly `bytes` at `offset`. */
 static sherd_status read_at(shd_token_file *file, int64_t offset, int64_t bytes, void *out) {
-    if (file->descriptor < 0) SHD_TRY(reopen(file));
-    for (int64_t done = 0; done < bytes;) {
-        ssize_t got = pread(file->descriptor, (char *)out + done, (size_t)(bytes - done), offset + done);
-        if (got == 0)
-            return shd_fail(
-                SHERD_DATA,
-                "%s: ends at byte %lld, it had %lld bytes when the job started; do not change it during a run",
-                file->path, (long long)(offset + done), (long long)file->file_bytes);
-        if (got < 0 && errno != EINTR)
-            return shd_fail(SHERD_IO, "%s: cannot read at byte %lld: %s", file->path, (long long)(offset + done),
-                            strerror(errno));
-        if (got > 0) done += got;
-    }
-    return SHERD_OK;
+    return shd_data_file_read(&file->file, offset, bytes, out);
 }
 
 static bool ends_in(const char *path, const char *ending) {
@@ -68,7 +30,7 @@ static uint32_t header_word(const unsigned char *header, int index) {
 
 static sherd_status find_format(shd_token_file *file) {
     unsigned char start[4];
-    if (file->file_bytes >= (int64_t)sizeof start) {
+    if (file->file.bytes >= (int64_t)sizeof start) {
         SHD_TRY(read_at(file, 0, sizeof start, start));
         if (header_word(start, 0) == SHD_LLMC_MAGIC) {
             file->format = SHD_FORMAT_LLMC;
@@ -84,35 +46,35 @@ static sherd_status find_format(shd_token_file *file) {
                    {".u16", SHD_FORMAT_U16},
                    {".u32", SHD_FORMAT_U32}};
     for (size_t i = 0; i < sizeof endings / sizeof *endings; i++)
-        if (ends_in(file->path, endings[i].ending)) {
+        if (ends_in(file->file.path, endings[i].ending)) {
             file->format = endings[i].format;
             return SHERD_OK;
         }
     return shd_fail(SHERD_DATA,
                     "%s: neither an llmc header nor a name in .txt, .text, .md, .u16 or .u32 tells its format; set "
                     "data.format to llmc, u16, u32 or text",
-                    file->path);
+                    file->file.path);
 }
 
 static sherd_status read_llmc_header(shd_token_file *file) {
     unsigned char header[24];
-    if (file->file_bytes < SHD_LLMC_HEADER_BYTES)
+    if (file->file.bytes < SHD_LLMC_HEADER_BYTES)
         return shd_fail(SHERD_DATA, "%s: %lld bytes are too few for an llmc header of %d; is data.format right?",
-                        file->path, (long long)file->file_bytes, SHD_LLMC_HEADER_BYTES);
+                        file->file.path, (long long)file->file.bytes, SHD_LLMC_HEADER_BYTES);
     SHD_TRY(read_at(file, 0, sizeof header, header));
     int32_t magic = (int32_t)header_word(header, 0), version = (int32_t)header_word(header, 1);
     int32_t count = (int32_t)header_word(header, 2);
     if (magic != SHD_LLMC_MAGIC)
-        return shd_fail(SHERD_DATA, "%s: bad llmc header: magic %d, expected %d; is data.format right?", file->path,
-                        magic, SHD_LLMC_MAGIC);
+        return shd_fail(SHERD_DATA, "%s: bad llmc header: magic %d, expected %d; is data.format right?",
+                        file->file.path, magic, SHD_LLMC_MAGIC);
     if (version != SHD_LLMC_VERSION)
-        return shd_fail(SHERD_DATA, "%s: bad llmc header: version %d, expected %d (uint16 tokens)", file->path, version,
-                        SHD_LLMC_VERSION);
-    int64_t held = (file->file_bytes - SHD_LLMC_HEADER_BYTES) / 2;
-    if (count < 0 || file->file_bytes != SHD_LLMC_HEADER_BYTES + 2 * (int64_t)count)
+        return shd_fail(SHERD_DATA, "%s: bad llmc header: version %d, expected %d (uint16 tokens)", file->file.path,
+                        version, SHD_LLMC_VERSION);
+    int64_t held = (file->file.bytes - SHD_LLMC_HEADER_BYTES) / 2;
+    if (count < 0 || file->file.bytes != SHD_LLMC_HEADER_BYTES + 2 * (int64_t)count)
         return shd_fail(SHERD_DATA,
                         "%s: bad llmc header: %d tokens promised, the file holds %lld; it is damaged or cut short",
-                        file->path, count, (long long)held);
+                        file->file.path, count, (long long)held);
     file->token_count = count;
     file->has_checksum = header_word(header, 3) == SHD_TOKEN_CHECKSUM_MARK;
     if (file->has_checksum) file->checksum = (uint64_t)header_word(header, 5) << 32 | header_word(header, 4);
@@ -126,31 +88,24 @@ static sherd_status read_layout(shd_token_file *file) {
         file->first_byte = SHD_LLMC_HEADER_BYTES;
         return read_llmc_header(file);
     }
-    if (file->file_bytes % file->token_bytes != 0)
+    if (file->file.bytes % file->token_bytes != 0)
         return shd_fail(
             SHERD_DATA,
             "%s: %lld bytes are no whole number of %lld-byte tokens; it is damaged, or data.format is wrong",
-            file->path, (long long)file->file_bytes, (long long)file->token_bytes);
-    file->token_count = file->file_bytes / file->token_bytes;
+            file->file.path, (long long)file->file.bytes, (long long)file->token_bytes);
+    file->token_count = file->file.bytes / file->token_bytes;
     return SHERD_OK;
 }
 
-sherd_status shd_token_file_open(const char *path, shd_job_format format, shd_token_file *out) {
-    shd_token_file file = {.path = path, .descriptor = -1, .format = format, .file_bytes = -1};
-    sherd_status status = reopen(&file);
-    if (status == SHERD_OK) status = read_layout(&file);
-    if (status != SHERD_OK) {
-        shd_token_file_close(&file);
-        return status;
-    }
-    *out = file;
-    return SHERD_OK;
+sherd_status shd_token_file_open(const char *path, shd_job_format format, shd_open_files *group, shd_token_file *out) {
+    *out = (shd_token_file){.format = format};
+    sherd_status status = shd_data_file_open(path, "token file", group, &out->file);
+    if (status == SHERD_OK) status = read_layout(out);
+    if (status != SHERD_OK) shd_token_file_close(out);
+    return status;
 }
 
-void shd_token_file_close(shd_token_file *file) {
-    if (file->descriptor >= 0) close(file->descriptor);
-    file->descriptor = -1;
-}
+void shd_token_file_close(shd_token_file *file) { shd_data_file_close(&file->file); }
 
 /* --- reading ------------------------------------------------------------------------------------------------------ */
 
@@ -175,31 +130,20 @@ sherd_status shd_token_file_read(shd_token_file *file, int64_t first, int64_t co
 }
 
 sherd_status shd_token_file_fingerprint(shd_token_file *file, int32_t samples, uint64_t *hash) {
-    enum { SAMPLE_BYTES = 1024 };
-    unsigned char sample[SAMPLE_BYTES];
-    int64_t head[2] = {file->format, file->token_count};
-    uint64_t seen = *hash ? XXH3_64bits_withSeed(head, sizeof head, *hash) : XXH3_64bits(head, sizeof head);
-    int64_t last = shd_max(0, file->file_bytes - SAMPLE_BYTES);
-    for (int64_t i = 0; i < samples; i++) {
-        int64_t offset = i == samples - 1 ? last : last / (samples - 1) * i;
-        int64_t bytes = shd_min(SAMPLE_BYTES, file->file_bytes - offset);
-        SHD_TRY(read_at(file, offset, bytes, sample));
-        seen = XXH3_64bits_withSeed(sample, (size_t)bytes, seen);
-    }
-    *hash = seen;
-    return SHERD_OK;
+    const int64_t head[] = {file->format, file->token_count};
+    return shd_data_file_fingerprint(&file->file, head, 2, samples, hash);
 }
 
 sherd_status shd_token_file_scan(shd_token_file *file, shd_token_scan *out) {
     enum { BLOCK_BYTES = 1 << 20 };
     unsigned char *block = shd_alloc(1, BLOCK_BYTES);
-    if (!block) return shd_fail(SHERD_MEMORY, "%s: out of memory", file->path);
+    if (!block) return shd_fail(SHERD_MEMORY, "%s: out of memory", file->file.path);
     shd_token_scan scan = {.lowest = file->token_count ? UINT32_MAX : 0};
     XXH3_state_t hash;
     XXH3_64bits_reset(&hash);
     sherd_status status = SHERD_OK;
-    for (int64_t at = file->first_byte; at < file->file_bytes && status == SHERD_OK;) {
-        int64_t bytes = shd_min(BLOCK_BYTES, file->file_bytes - at);
+    for (int64_t at = file->first_byte; at < file->file.bytes && status == SHERD_OK;) {
+        int64_t bytes = shd_min(BLOCK_BYTES, file->file.bytes - at);
         status = read_at(file, at, bytes, block);
         if (status != SHERD_OK) break;
         XXH3_64bits_update(&hash, block, (size_t)bytes);

@@ -3,13 +3,11 @@
  * llmc: 256 little-endian int32 (magic 20240520, version 1, token count), then uint16 · u16, u32: bare little-endian
  * numbers · text: bytes as tokens. `sherd data pack` fills three more words of an llmc header, which other readers
  * skip: word 3 is SHD_TOKEN_CHECKSUM_MARK, words 4 and 5 are the low and high half of the XXH3 (64 bits) of all token
- * bytes.
- *
- * Files are read with pread, not mapped: a file that is cut short under a mapping kills the process, and tokens are
- * widened into a batch anyway (docs/decisions/0006-token-files.md). */
+ * bytes. */
 #ifndef SHD_IO_TOKEN_FILE_H
 #define SHD_IO_TOKEN_FILE_H
 
+#include "io/data_file.h"
 #include "io/job.h"
 
 enum {
@@ -20,10 +18,8 @@ enum {
 };
 
 typedef struct shd_token_file {
-    const char *path; /* borrowed */
-    int descriptor;   /* -1: closed, and opened again by the next read */
+    shd_data_file file;
     shd_job_format format;
-    int64_t file_bytes;
     int64_t first_byte;  /* of token 0 */
     int64_t token_bytes; /* of one token */
     int64_t token_count;
@@ -32,9 +28,9 @@ typedef struct shd_token_file {
 } shd_token_file;
 
 /* Opens the file and checks header and length; `format` AUTO: llmc by its magic, else by the name's end: .txt .text
- * .md, .u16, .u32. A file without tokens is fine. The descriptor is open on success only.
- * Fails: DATA (the file and what is wrong with it), IO. */
-sherd_status shd_token_file_open(const char *path, shd_job_format format, shd_token_file *out);
+ * .md, .u16, .u32. A file without tokens is fine. `group`: as for a shd_data_file, *out is filled in
+ * place. Fails: DATA (the file and what is wrong with it), IO. */
+sherd_status shd_token_file_open(const char *path, shd_job_format format, shd_open_files *group, shd_token_file *out);
 /* Gives the descriptor back; the file can be read as before. */
 void shd_token_file_close(shd_token_file *file);
 

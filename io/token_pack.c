@@ -116,9 +116,9 @@ static sherd_status put_tokens(packing *packer, const uint16_t *tokens, int64_t 
 /* --- texts -------------------------------------------------------------------------------------------------------- */
 
 static sherd_status put_text(packing *packer, shd_token_file *text) {
-    for (int64_t at = 0; at < text->file_bytes;) {
-        int64_t count = shd_min(BLOCK_TOKENS, text->file_bytes - at);
-        SHD_TRY(shd_file_read(text->descriptor, text->path, at, packer->bytes, count));
+    for (int64_t at = 0; at < text->file.bytes;) {
+        int64_t count = shd_min(BLOCK_TOKENS, text->file.bytes - at);
+        SHD_TRY(shd_file_read(text->file.descriptor, text->file.path, at, packer->bytes, count));
         for (int64_t i = 0; i < count; i++) packer->block[i] = htole16(packer->bytes[i]);
         SHD_TRY(put_tokens(packer, packer->block, count));
         at += count;
@@ -133,7 +133,7 @@ static sherd_status measure(packing *packer) {
     const shd_token_pack *pack = packer->pack;
     for (int32_t i = 0; i < pack->text_count; i++) {
         shd_token_file text;
-        SHD_TRY(shd_token_file_open(pack->texts[i], SHD_FORMAT_TEXT, &text));
+        SHD_TRY(shd_token_file_open(pack->texts[i], SHD_FORMAT_TEXT, NULL, &text));
         packer->total += text.token_count + (pack->separator >= 0);
         shd_token_file_close(&text);
     }
@@ -151,10 +151,10 @@ static sherd_status put_all(packing *packer) {
     int64_t before = packer->total, written = 0;
     for (int32_t i = 0; i < packer->pack->text_count; i++) {
         shd_token_file text;
-        SHD_TRY(shd_token_file_open(packer->pack->texts[i], SHD_FORMAT_TEXT, &text));
+        SHD_TRY(shd_token_file_open(packer->pack->texts[i], SHD_FORMAT_TEXT, NULL, &text));
         written += text.token_count + (packer->pack->separator >= 0);
         sherd_status status =
-            written > before ? shd_fail(SHERD_DATA, "%s has grown meanwhile", text.path) : put_text(packer, &text);
+            written > before ? shd_fail(SHERD_DATA, "%s has grown meanwhile", text.file.path) : put_text(packer, &text);
         shd_token_file_close(&text);
         SHD_TRY(status);
     }

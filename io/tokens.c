@@ -8,7 +8,7 @@
 
 #include <string.h>
 
-enum { OPEN_FILES = 64, FINGERPRINT_SAMPLES = 64, LEAST_SAMPLES = 4 };
+enum { OPEN_FILES = 64 };
 
 /* A file's part in the source. */
 typedef struct piece {
@@ -22,9 +22,8 @@ struct shd_tokens {
     shd_tokens_config config; /* its texts are not kept */
     shd_keep *keep;           /* paths */
     piece *pieces;
-    shd_tokens_summary summary;
-    int32_t *open; /* pieces whose files may be open, the oldest at `oldest` once all places are taken */
-    int32_t open_count, oldest;
+    shd_source_summary summary;
+    shd_open_files open;
     uint32_t *ids; /* T + 1, as read */
 };
 
@@ -32,32 +31,12 @@ static sherd_status out_of_memory(const char *key) { return shd_fail(SHERD_MEMOR
 
 /* --- the files ---------------------------------------------------------------------------------------------------- */
 
-/* Remembers that the piece's file is open, and closes the one that has been for longest when there are too many. */
-static void note_open(shd_tokens *tokens, int32_t index) {
-    if (tokens->open_count < tokens->config.open_files) {
-        tokens->open[tokens->open_count++] = index;
-        return;
-    }
-    shd_token_file_close(&tokens->pieces[tokens->open[tokens->oldest]].file);
-    tokens->open[tokens->oldest] = index;
-    tokens->oldest = (tokens->oldest + 1) % tokens->config.open_files;
-}
-
-static sherd_status read_piece(shd_tokens *tokens, int32_t index, int64_t first, int64_t count, uint32_t *out) {
-    piece *from = &tokens->pieces[index];
-    bool closed = from->file.descriptor < 0;
-    sherd_status status = shd_token_file_read(&from->file, first, count, out);
-    if (closed && from->file.descriptor >= 0) note_open(tokens, index);
-    return status;
-}
-
 static sherd_status open_pieces(shd_tokens *tokens, const char *const *paths) {
     const shd_tokens_config *config = &tokens->config;
     int32_t count = tokens->summary.file_count;
-    int32_t samples = (int32_t)shd_max(LEAST_SAMPLES, FINGERPRINT_SAMPLES / count);
+    int32_t samples = shd_source_samples(count);
     for (int32_t i = 0; i < count; i++) {
-        SHD_TRY(shd_token_file_open(paths[i], config->format, &tokens->pieces[i].file));
-        note_open(tokens, i);
+        SHD_TRY(shd_token_file_open(paths[i], config->format, &tokens->open, &tokens->pieces[i].file));
         SHD_TRY(shd_token_file_fingerprint(&tokens->pieces[i].file, samples, &tokens->summary.fingerprint));
     }
     return SHERD_OK;
@@ -67,11 +46,11 @@ static sherd_status open_pieces(shd_tokens *tokens, const char *const *paths) {
 
 /* One file says what it lacks; several say what they lack together. */
 static sherd_status too_few(const shd_tokens *tokens) {
-    const shd_tokens_summary *all = &tokens->summary;
+    const shd_source_summary *all = &tokens->summary;
     long long context = tokens->config.context;
     if (all->file_count == 1)
         return shd_fail(SHERD_DATA, "%s: %s%lld tokens are too few; model.context %lld needs at least %lld",
-                        tokens->pieces[0].file.path, all->token_count == 0 ? "empty: " : "",
+                        tokens->pieces[0].file.file.path, all->token_count == 0 ? "empty: " : "",
                         (long long)all->token_count, context, context + 1);
     return shd_fail(SHERD_DATA,
                     tokens->config.separator < 0
@@ -83,7 +62,7 @@ static sherd_status too_few(const shd_tokens *tokens) {
 
 /* Every file by itself. */
 static void cut_apart(shd_tokens *tokens) {
-    shd_tokens_summary *all = &tokens->summary;
+    shd_source_summary *all = &tokens->summary;
     for (int32_t i = 0; i < all->file_count; i++) {
         int64_t count = tokens->pieces[i].file.token_count, context = tokens->config.context;
         int64_t sequences = count > 0 ? (count - 1) / context : 0;
@@ -104,21 +83,21 @@ static bool needs_separator(const piece *before, uint32_t end, const piece *afte
 
 /* The files as one row of tokens. */
 static sherd_status cut_together(shd_tokens *tokens) {
-    shd_tokens_summary *all = &tokens->summary;
+    shd_source_summary *all = &tokens->summary;
     uint32_t separator = (uint32_t)tokens->config.separator, end = separator, begin;
     piece *before = NULL;
     for (int32_t i = 0; i < all->file_count; i++) {
         piece *here = &tokens->pieces[i];
         int64_t count = here->file.token_count;
         if (count > 0) {
-            SHD_TRY(read_piece(tokens, i, 0, 1, &begin));
+            SHD_TRY(shd_token_file_read(&here->file, 0, 1, &begin));
             if (before && needs_separator(before, end, here, begin, separator)) {
                 before->separated = true;
                 /* Files in between are empty: they lie behind the separator. */
                 for (piece *empty = before + 1; empty < here; empty++) empty->first++;
                 all->token_count++;
             }
-            SHD_TRY(read_piece(tokens, i, count - 1, 1, &end));
+            SHD_TRY(shd_token_file_read(&here->file, count - 1, 1, &end));
             before = here;
         }
         here->first = all->token_count;
@@ -140,10 +119,11 @@ static sherd_status init(shd_tokens *tokens, const shd_tokens_config *config) {
     size_t count = (size_t)tokens->summary.file_count;
     tokens->config.key = shd_keep_text(tokens->keep, config->key, strlen(config->key));
     tokens->pieces = shd_keep_take(tokens->keep, count * sizeof *tokens->pieces);
-    tokens->open = shd_keep_take(tokens->keep, (size_t)tokens->config.open_files * sizeof *tokens->open);
+    tokens->open.limit = config->open_files > 0 ? config->open_files : OPEN_FILES;
+    tokens->open.files = shd_keep_take(tokens->keep, (size_t)tokens->open.limit * sizeof *tokens->open.files);
     tokens->ids = shd_alloc((size_t)config->context + 1, sizeof *tokens->ids);
-    if (!tokens->config.key || !tokens->pieces || !tokens->open || !tokens->ids) return out_of_memory(config->key);
-    for (size_t i = 0; i < count; i++) tokens->pieces[i].file.descriptor = -1;
+    if (!tokens->config.key || !tokens->pieces || !tokens->open.files || !tokens->ids)
+        return out_of_memory(config->key);
     SHD_TRY(open_pieces(tokens, paths));
     if (config->separator >= 0)
         SHD_TRY(cut_together(tokens));
@@ -156,7 +136,6 @@ sherd_status shd_tokens_open(const shd_tokens_config *config, shd_tokens **out) 
     shd_tokens *tokens = shd_alloc(1, sizeof *tokens);
     if (!tokens) return out_of_memory(config->key);
     tokens->config = *config;
-    if (tokens->config.open_files == 0) tokens->config.open_files = OPEN_FILES;
     sherd_status status = init(tokens, config);
     tokens->config.paths = NULL;
     if (status != SHERD_OK) {
@@ -169,13 +148,13 @@ sherd_status shd_tokens_open(const shd_tokens_config *config, shd_tokens **out) 
 
 void shd_tokens_close(shd_tokens *tokens) {
     if (!tokens) return;
-    for (int32_t i = 0; i < tokens->open_count; i++) shd_token_file_close(&tokens->pieces[tokens->open[i]].file);
+    shd_open_files_close(&tokens->open);
     shd_free(tokens->ids);
     shd_keep_destroy(tokens->keep);
     shd_free(tokens);
 }
 
-shd_tokens_summary shd_tokens_summarize(const shd_tokens *tokens) { return tokens->summary; }
+shd_source_summary shd_tokens_summarize(const shd_tokens *tokens) { return tokens->summary; }
 
 /* --- reading ------------------------------------------------------------------------------------------------------ */
 
@@ -197,15 +176,17 @@ static sherd_status check_ids(const shd_tokens *tokens, const piece *from, int64
                               const uint32_t *ids) {
     for (int64_t i = 0; i < count; i++)
         if (ids[i] >= tokens->config.vocab_size)
-            return shd_fail(SHERD_DATA, "%s: token %u at byte %lld is not below model.vocab_size %lld", from->file.path,
-                            ids[i], (long long)(from->file.first_byte + (first + i) * from->file.token_bytes),
+            return shd_fail(SHERD_DATA, "%s: token %u at byte %lld is not below model.vocab_size %lld",
+                            from->file.file.path, ids[i],
+                            (long long)(from->file.first_byte + (first + i) * from->file.token_bytes),
                             (long long)tokens->config.vocab_size);
     return SHERD_OK;
 }
 
 static sherd_status read_checked(shd_tokens *tokens, int32_t index, int64_t first, int64_t count, uint32_t *ids) {
-    SHD_TRY(read_piece(tokens, index, first, count, ids));
-    return check_ids(tokens, &tokens->pieces[index], first, count, ids);
+    piece *from = &tokens->pieces[index];
+    SHD_TRY(shd_token_file_read(&from->file, first, count, ids));
+    return check_ids(tokens, from, first, count, ids);
 }
 
 /* Reads T + 1 tokens of the whole from token `at` on, over as many files as they touch. */

@@ -11,6 +11,7 @@
 #define SHD_IO_TOKENS_H
 
 #include "io/job.h"
+#include "io/source.h"
 
 /* A vocabulary of 256 tokens is taken for one of bytes, one of 257 for bytes and a token that ends a text. */
 enum { SHD_BYTE_TOKENS = 256 };
@@ -32,23 +33,13 @@ typedef struct shd_tokens_config {
     int32_t open_files;    /* at once, at most; 0: 64 */
 } shd_tokens_config;
 
-/* What a source holds. */
-typedef struct shd_tokens_summary {
-    int32_t file_count;
-    int32_t short_count;    /* files that hold no sequence; 0 with a separator */
-    int64_t token_count;    /* separators between files included */
-    int64_t sequence_count; /* S > 0 */
-    int64_t dropped_count;  /* tokens in no sequence */
-    uint64_t fingerprint;   /* a hash of formats, token counts and samples spread over the files */
-} shd_tokens_summary;
-
 /* Opens the files and checks headers and lengths. Owns: texts are copied; close *out with shd_tokens_close.
  * Fails: DATA (the file and what is wrong with it; no sequence in any file), IO, MEMORY. */
 sherd_status shd_tokens_open(const shd_tokens_config *config, shd_tokens **out);
 /* Accepts NULL. */
 void shd_tokens_close(shd_tokens *tokens);
 
-shd_tokens_summary shd_tokens_summarize(const shd_tokens *tokens);
+shd_source_summary shd_tokens_summarize(const shd_tokens *tokens);
 
 /* Reads sequence `index` in [0, S): T inputs, T targets, and into *counted how many targets are not ignored. Allocates
  * nothing.

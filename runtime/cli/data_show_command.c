@@ -54,8 +54,8 @@ static int print_json(const shown *found) {
     for (int64_t i = 0; i < found->first_count; i++) json_array_append_new(first, json_integer(found->first[i]));
     bool any = file->token_count > 0;
     json_t *json =
-        json_pack("{s:s, s:s, s:I, s:I, s:o, s:o, s:s, s:b, s:o}", "file", file->path, "format",
-                  format_word(file->format), "bytes", (json_int_t)file->file_bytes, "tokens",
+        json_pack("{s:s, s:s, s:I, s:I, s:o, s:o, s:s, s:b, s:o}", "file", file->file.path, "format",
+                  format_word(file->format), "bytes", (json_int_t)file->file.bytes, "tokens",
                   (json_int_t)file->token_count, "lowest_id", any ? json_integer(found->scan.lowest) : json_null(),
                   "highest_id", any ? json_integer(found->scan.highest) : json_null(), "checksum", checksum,
                   "checksum_stated", (int)file->has_checksum, "first_tokens", first);
@@ -90,8 +90,8 @@ static void print_as_text(const shown *found) {
 
 static int print_table(const shown *found) {
     const shd_token_file *file = found->file;
-    printf("file       %s\nformat     %s\nbytes      %" PRId64 "\ntokens     %" PRId64 "\n", file->path,
-           format_word(file->format), file->file_bytes, file->token_count);
+    printf("file       %s\nformat     %s\nbytes      %" PRId64 "\ntokens     %" PRId64 "\n", file->file.path,
+           format_word(file->format), file->file.bytes, file->token_count);
     if (file->token_count > 0)
         printf("ids        %" PRIu32 " to %" PRIu32 "\n", found->scan.lowest, found->scan.highest);
     printf("checksum   %016" PRIx64 " (%s)\n", found->scan.checksum,
@@ -117,7 +117,7 @@ static int show(const show_request *request, shd_token_file *file) {
     }
     if (file->has_checksum && file->checksum != found.scan.checksum) {
         shd_say_error("%s: damaged: its header states the checksum %016" PRIx64 ", and its tokens have %016" PRIx64,
-                      file->path, file->checksum, found.scan.checksum);
+                      file->file.path, file->checksum, found.scan.checksum);
         return SHD_EXIT_DATA;
     }
     return request->json ? print_json(&found) : print_table(&found);
@@ -145,7 +145,7 @@ static int run(const shd_command *command, int argc, char **argv) {
         }
     if (!request.path) return shd_usage_error(command, "no token file is given");
     shd_token_file file;
-    sherd_status status = shd_token_file_open(request.path, request.format, &file);
+    sherd_status status = shd_token_file_open(request.path, request.format, NULL, &file);
     if (status != SHERD_OK) {
         shd_say_error("%s", sherd_last_error());
         return shd_status_exit_code(status);

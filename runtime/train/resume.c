@@ -23,7 +23,7 @@ static json_t *sources_json(const shd_job *job, const shd_dataset *dataset) {
     json_t *list = json_array();
     bool good = list != NULL;
     for (int32_t i = 0; good && i < shd_dataset_source_count(dataset); i++) {
-        shd_tokens_summary held = shd_dataset_source(dataset, i);
+        shd_source_summary held = shd_dataset_source(dataset, i);
         json_t *source = json_object();
         good = source && add(source, "weight", json_real(job->data.train.items[i].weight)) &&
                add(source, "tokens", json_integer(held.token_count)) &&

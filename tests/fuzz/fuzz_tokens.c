@@ -152,7 +152,7 @@ static void check_cut(shd_tokens *tokens, const plain_source *source, int64_t se
 static void check_file(const plain_file *plain, shd_job_format format, bool scanned) {
     shd_token_file file;
     shd_token_scan scan;
-    sherd_status status = shd_token_file_open(plain->path, format, &file);
+    sherd_status status = shd_token_file_open(plain->path, format, NULL, &file);
     if (!plain->legal) {
         fuzz_check_refusal(status, SHERD_DATA);
         return;
@@ -190,7 +190,7 @@ static void check_source(const shd_tokens_config *config, plain_source *source, 
         return;
     }
     fuzz_check(status == SHERD_OK);
-    shd_tokens_summary summary = shd_tokens_summarize(tokens);
+    shd_source_summary summary = shd_tokens_summarize(tokens);
     fuzz_check(summary.file_count == source->count && summary.sequence_count == sequences);
     fuzz_check(summary.token_count == source->length);
     if (cut)

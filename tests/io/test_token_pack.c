@@ -39,7 +39,7 @@ static void expect_tokens(const char *path, const int *expected, uint64_t checks
     shd_token_file file;
     shd_token_scan scan;
     uint32_t ids[64];
-    cr_assert_eq(shd_token_file_open(path, SHD_FORMAT_AUTO, &file), SHERD_OK, "%s", sherd_last_error());
+    cr_assert_eq(shd_token_file_open(path, SHD_FORMAT_AUTO, NULL, &file), SHERD_OK, "%s", sherd_last_error());
     cr_assert_eq(file.format, SHD_FORMAT_LLMC);
     cr_assert_eq(shd_token_file_read(&file, 0, file.token_count, ids), SHERD_OK);
     for (int64_t i = 0; i < file.token_count; i++) cr_assert_eq((int)ids[i], expected[i], "%s: token %d", path, (int)i);
@@ -129,7 +129,7 @@ Test(token_pack, tells_every_changed_token_by_the_checksum) {
         cr_assert_eq(pwrite(file, &value, 1, byte), 1);
         shd_token_file changed;
         shd_token_scan scan;
-        cr_assert_eq(shd_token_file_open("t.bin", SHD_FORMAT_AUTO, &changed), SHERD_OK);
+        cr_assert_eq(shd_token_file_open("t.bin", SHD_FORMAT_AUTO, NULL, &changed), SHERD_OK);
         cr_assert_eq(shd_token_file_scan(&changed, &scan), SHERD_OK);
         cr_assert_neq(scan.checksum, changed.checksum, "byte %d", (int)byte);
         shd_token_file_close(&changed);

@@ -283,7 +283,7 @@ Test(tokens, of_several_files_never_cross_an_end_and_what_tails_leave_is_counted
     const char *const paths[] = {"a", "b", "c", "d", "e", "f"};
     shd_tokens *tokens = NULL;
     cr_assert_eq(open_list(paths, 6, -1, 0, &tokens), SHERD_OK, "%s", sherd_last_error());
-    const shd_tokens_summary held = shd_tokens_summarize(tokens);
+    const shd_source_summary held = shd_tokens_summarize(tokens);
     cr_assert(held.file_count == 6 && held.token_count == 9 + 7 + 1 + 4 + 5);
     cr_assert_eq(held.sequence_count, 4);
     cr_assert_eq(held.dropped_count, 2 + 1 + 4); /* "67", "x", "ABCD" */
@@ -342,7 +342,7 @@ Test(tokens, of_documents_are_packed_with_one_separator_between_two) {
     for (int32_t open_files = 1; open_files < 4; open_files++) {
         shd_tokens *tokens = NULL;
         cr_assert_eq(open_list(paths, COUNT, SEPARATOR, open_files, &tokens), SHERD_OK, "%s", sherd_last_error());
-        const shd_tokens_summary held = shd_tokens_summarize(tokens);
+        const shd_source_summary held = shd_tokens_summarize(tokens);
         int64_t length = (int64_t)strlen(whole);
         cr_assert_eq(held.token_count, length, "%d, not %d", (int)held.token_count, (int)length);
         cr_assert_eq(held.sequence_count, (length - 1) / T);
