@@ -111,13 +111,17 @@ static sherd_status open_safetensors(shd_array_file *file, const char *tensor) {
     return status;
 }
 
-/* A safetensors file has a JSON object behind 8 bytes, a zip archive begins with "PK". */
+enum { START_BYTES = 9 };
+
+/* A safetensors file has a JSON object behind 8 bytes. */
+static bool is_safetensors(const unsigned char start[START_BYTES]) { return start[8] == '{'; }
+
 static sherd_status read_layout(shd_array_file *file, const char *tensor) {
-    unsigned char start[9] = {0};
+    unsigned char start[START_BYTES] = {0};
     SHD_TRY(shd_data_file_read(&file->file, 0, shd_min((int64_t)sizeof start, file->file.bytes), start));
     if (shd_npy_is(start))
         SHD_TRY(open_npy(file));
-    else if (start[8] == '{')
+    else if (is_safetensors(start))
         SHD_TRY(open_safetensors(file, tensor));
     else if (start[0] == 'P' && start[1] == 'K')
         return shd_fail(SHERD_DATA, "%s: a zip archive, as .npz files are; unpack it and name the .npy files",
@@ -138,6 +142,15 @@ sherd_status shd_array_file_open(const char *path, const char *tensor, shd_open_
     if (status == SHERD_OK) status = read_layout(out, tensor);
     if (status != SHERD_OK) shd_array_file_close(out);
     return status;
+}
+
+bool shd_array_file_is(const char *path) {
+    unsigned char start[START_BYTES] = {0};
+    shd_data_file file;
+    if (shd_data_file_open(path, "data file", NULL, &file) != SHERD_OK) return false;
+    sherd_status status = shd_data_file_read(&file, 0, shd_min(START_BYTES, file.bytes), start);
+    shd_data_file_close(&file);
+    return status == SHERD_OK && (shd_npy_is(start) || is_safetensors(start));
 }
 
 void shd_array_file_close(shd_array_file *file) { shd_data_file_close(&file->file); }
@@ -214,6 +227,34 @@ sherd_status shd_array_file_read_integers(shd_array_file *file, int64_t first, i
                                 (long long)(first + done + i), (unsigned long long)out[done + i]);
         }
     }
+    return SHERD_OK;
+}
+
+sherd_status shd_array_file_read_doubles(shd_array_file *file, int64_t first, int64_t count, double *out) {
+    unsigned char raw[PORTION_BYTES];
+    for (int64_t done = 0, taken; done < count; done += taken) {
+        SHD_TRY(read_portion(file, first + done, count - done, raw, &taken));
+        for (int64_t i = 0; i < taken; i++) out[done + i] = element(file->type, raw, i);
+    }
+    return SHERD_OK;
+}
+
+sherd_status shd_array_file_scan(shd_array_file *file, shd_array_scan *out) {
+    unsigned char raw[PORTION_BYTES];
+    int64_t count = file->row_count * file->row_elements;
+    shd_array_scan scan = {.lowest = INFINITY, .highest = -INFINITY};
+    for (int64_t done = 0, taken; done < count; done += taken) {
+        SHD_TRY(read_portion(file, done, count - done, raw, &taken));
+        for (int64_t i = 0; i < taken; i++) {
+            double value = element(file->type, raw, i);
+            scan.not_finite_count += !isfinite(value);
+            if (!isfinite(value)) continue;
+            scan.lowest = fmin(scan.lowest, value);
+            scan.highest = fmax(scan.highest, value);
+        }
+    }
+    if (scan.not_finite_count == count) scan.lowest = scan.highest = 0;
+    *out = scan;
     return SHERD_OK;
 }
 

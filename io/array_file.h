@@ -42,6 +42,19 @@ sherd_status shd_array_file_read(shd_array_file *file, int64_t first, int64_t co
 /* The same of whole numbers, as they are. Fails: also DATA when one is beyond 64 bits with sign. */
 sherd_status shd_array_file_read_integers(shd_array_file *file, int64_t first, int64_t count, int64_t *out);
 
+/* What a walk over all numbers finds. */
+typedef struct shd_array_scan {
+    double lowest, highest; /* of the finite ones; 0 and 0 where there are none */
+    int64_t not_finite_count;
+} shd_array_scan;
+/* Fails: as reading. */
+sherd_status shd_array_file_scan(shd_array_file *file, shd_array_scan *out);
+/* Reads elements [first, first + count) as they are; 64-bit whole numbers are rounded to 53 bits. Fails: as reading. */
+sherd_status shd_array_file_read_doubles(shd_array_file *file, int64_t first, int64_t count, double *out);
+
+/* Whether the file begins as an array file does, .npy or safetensors; false also when it cannot be read. */
+bool shd_array_file_is(const char *path);
+
 /* Continues `hash`, 0 at first, over type, shape and `samples` KiB spread over the file. Fails: as reading. */
 sherd_status shd_array_file_fingerprint(shd_array_file *file, int32_t samples, uint64_t *hash);
 

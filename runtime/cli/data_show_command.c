@@ -1,6 +1,8 @@
-/* `sherd data show`: what a token file holds. */
+/* `sherd data show`: what a token file holds; data_show_arrays.c has array files. */
+#include "io/array_file.h"
 #include "io/token_file.h"
 #include "runtime/cli/commands.h"
+#include "runtime/cli/data_show_arrays.h"
 #include "runtime/cli/verdict.h"
 
 #include <ctype.h>
@@ -12,8 +14,9 @@
 enum { OPTION_FORMAT = 256, OPTION_TOKENS, OPTION_JSON, MOST_TOKENS = 65536, BYTES_END = 256 };
 
 static const shd_option options[] = {
-    {OPTION_FORMAT, "format", "FORMAT", "auto, llmc, u16, u32 or text, as data.format in a job (default auto)."},
-    {OPTION_TOKENS, "tokens", "N", "Show the first N tokens (default 16)."},
+    {OPTION_FORMAT, "format", "FORMAT",
+     "Of tokens: auto, llmc, u16, u32 or text, as data.format in a job (default auto)."},
+    {OPTION_TOKENS, "tokens", "N", "Show the first N tokens, or numbers of each array (default 16)."},
     {OPTION_JSON, "json", NULL, "One JSON object instead of a table."},
     {0},
 };
@@ -143,7 +146,9 @@ static int run(const shd_command *command, int argc, char **argv) {
                 return shd_usage_error(command, "one file at a time: %s is a second one", arguments.value);
             request.path = arguments.value;
         }
-    if (!request.path) return shd_usage_error(command, "no token file is given");
+    if (!request.path) return shd_usage_error(command, "no file is given");
+    if (request.format == SHD_FORMAT_AUTO && shd_array_file_is(request.path))
+        return shd_show_arrays(request.path, request.token_count, request.json);
     shd_token_file file;
     sherd_status status = shd_token_file_open(request.path, request.format, NULL, &file);
     if (status != SHERD_OK) {
@@ -157,14 +162,18 @@ static int run(const shd_command *command, int argc, char **argv) {
 
 const shd_command shd_command_data_show = {
     .name = "data show",
-    .summary = "say what a token file holds",
+    .summary = "say what a file of tokens or arrays holds",
     .usage = "FILE [--format FORMAT] [--tokens N] [--json]",
-    .about = "Reads the whole FILE and prints its format, the number of tokens, the range of their ids (a model's\n"
-             "vocab_size must be above the highest), a checksum of the tokens (XXH3, 64 bits) and the first tokens.\n"
-             "A file whose header states another checksum is refused.",
+    .about =
+        "Reads the whole FILE and prints its format, the number of tokens, the range of their ids (a model's\n"
+        "vocab_size must be above the highest), a checksum of the tokens (XXH3, 64 bits) and the first tokens.\n"
+        "A file whose header states another checksum is refused.\n\n"
+        "Of a .npy file, and of every tensor of a safetensors file: type, shape, the range of its numbers and the\n"
+        "first of them.",
     .options = options,
     .examples = "sherd data show tokens.bin\n"
-                "sherd data show ids.u32 --tokens 100 --json",
-    .exit_codes = "0 shown; 1 failed; 2 bad usage; 3 the file is no token file, or is damaged",
+                "sherd data show ids.u32 --tokens 100 --json\n"
+                "sherd data show images.npy",
+    .exit_codes = "0 shown; 1 failed; 2 bad usage; 3 the file is none of tokens or arrays, or is damaged",
     .run = run,
 };

@@ -4,6 +4,7 @@ import json
 import os
 import re
 import signal
+import struct
 import subprocess
 import sys
 import tempfile
@@ -144,6 +145,29 @@ class Data(unittest.TestCase):
         shown = json.loads(sherd("data", "show", self.write("none.txt", ""), "--json").stdout)
         self.assertEqual((shown["tokens"], shown["lowest_id"], shown["first_tokens"]), (0, None, []))
         self.assertNotIn("ids ", sherd("data", "show", self.path("none.txt")).stdout)
+
+    def test_arrays_are_shown_too(self):
+        header = b"{'descr': '<f4', 'fortran_order': False, 'shape': (2, 2), }".ljust(117) + b"\n"
+        path = self.path("a.npy")
+        with open(path, "wb") as file:
+            file.write(b"\x93NUMPY\x01\x00\x76\x00" + header + struct.pack("<4f", 1.5, -2, float("nan"), 7))
+        shown = json.loads(sherd("data", "show", path, "--json", "--tokens", "3").stdout)
+        self.assertEqual(shown, {"file": path, "format": "npy", "bytes": 144, "type": "float32", "shape": [2, 2], "lowest": -2, "highest": 7,
+                                 "not_finite": 1, "first": [1.5, -2, "nan"]})
+        table = sherd("data", "show", path).stdout
+        for line in ("format     npy", "type       float32", "shape      [2, 2]: 2 rows of 2", "numbers    -2 to 7", "first      1.5 -2 nan 7"):
+            self.assertIn(line + "\n", table)
+        header = json.dumps({"inputs": {"dtype": "U8", "shape": [3], "data_offsets": [0, 3]}, "one": {"dtype": "F32", "shape": [], "data_offsets": [3, 7]}})
+        path = self.path("a.safetensors")
+        with open(path, "wb") as file:
+            file.write(struct.pack("<Q", len(header)) + header.encode() + bytes(7))
+        shown = json.loads(sherd("data", "show", path, "--json").stdout)
+        self.assertEqual([tensor["name"] for tensor in shown["tensors"]], ["inputs", "one"])
+        self.assertEqual((shown["tensors"][0]["shape"], shown["tensors"][1]["elements"]), ([3], 1))
+        self.assertIn("tensor     one\ntype       F32, 1 elements; no array to train on\n", sherd("data", "show", path).stdout)
+        with open(path, "r+b") as file:
+            file.truncate(60)
+        self.assertEqual(sherd("data", "show", path).returncode, 3)
 
     def test_damage_exits_3_and_an_existing_file_2(self):
         path = self.path("t.bin")

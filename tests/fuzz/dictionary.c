@@ -1,6 +1,7 @@
 /* Prints a libFuzzer dictionary: the words of a format, so that the fuzzer need not guess them letter by letter.
  *
- * usage: PROGRAM job|safetensors|checkpoint|metrics. The job's words come from its schema, the dtypes from the reader. */
+ * usage: PROGRAM job|safetensors|arrays|checkpoint|metrics. The job's words come from its schema, the dtypes from the reader. */
+#include "io/array_type.h"
 #include "io/checkpoint.h"
 #include "io/job_keys.h"
 #include "io/safetensors.h"
@@ -86,6 +87,17 @@ static void print_safetensors(void) {
     print_json();
 }
 
+static void print_arrays(void) {
+    static const char *const words[] = {
+        "'descr'", "'fortran_order'", "'shape'", "False", "True", "|", "<", ">", "(", ",)", ": ", ", ", "{", "}", "[",
+        NULL};
+    print_all(words);
+#define CODE(name, bits, npy, safetensors) print_word("'", npy, "'");
+    SHD_ARRAY_TYPE_MAP(CODE)
+#undef CODE
+    print_safetensors();
+}
+
 static void print_checkpoint(void) {
     print_all(checkpoint_words);
     print_word("\"state\":\"", SHD_CHECKPOINT_PARAMETER, "\"");
@@ -103,6 +115,7 @@ int main(int argc, char **argv) {
         void (*print)(void);
     } kinds[] = {{"job", print_job},
                  {"safetensors", print_safetensors},
+                 {"arrays", print_arrays},
                  {"checkpoint", print_checkpoint},
                  {"metrics", print_metrics}};
     for (size_t i = 0; argc == 2 && i < sizeof kinds / sizeof *kinds; i++)

@@ -132,6 +132,34 @@ def safetensors_seeds():
     }
 
 
+def npy_file(descr, shape, data, order="False", version=1):
+    return bytes([0, version]) + f"{{'descr': {descr}, 'fortran_order': {order}, 'shape': {shape}, }}\n".encode() + data
+
+
+def array_seeds():
+    floats = struct.pack("<6f", 1, -2, 0.5, float("inf"), float("nan"), -0.0)
+    header = json.dumps({"inputs": {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]},
+                         "targets": {"dtype": "U8", "shape": [2], "data_offsets": [24, 26]}}).encode()
+    files = {f"type-{code[1:]}": npy_file(repr(code), "(2, 1)", bytes(range(2 * int(code[2:]))))
+             for code in ("|b1", "|u1", "|i1", "<u2", "<i2", "<u4", "<i4", "<u8", "<i8", "<f2", "<f4", "<f8", ">f4", "<c8", "<U1", "<f16")}
+    return {
+        **files,
+        "floats": npy_file("'<f4'", "(2, 3)", floats),
+        "doubles": npy_file("'<f8'", "(2,)", struct.pack("<2d", 1e300, 3)),
+        "version-2": npy_file("'<f4'", "(1, 2, 3)", floats, version=2),
+        "version-3": npy_file("'<f4'", "(6,)", floats, version=3),
+        "fortran": npy_file("'<f4'", "(2, 3)", floats, order="True"),
+        "records": npy_file("[('a', '<f4')]", "(1,)", floats[:4]),
+        "scalar": npy_file("'<f4'", "()", floats[:4]),
+        "none": npy_file("'<f4'", "(0, 3)", b""),
+        "too-short": npy_file("'<f4'", "(9, 3)", floats),
+        "huge": npy_file("'<f4'", "(4294967296, 4294967296, 0)", b""),
+        "integers": npy_file("'<u8'", "(2,)", struct.pack("<2Q", 2**63, 2**53 + 1)),
+        "safetensors": b"\x01" + struct.pack("<Q", len(header)) + header + floats + b"\x00\x01",
+        "zip": b"\x01PK\x03\x04",
+    }
+
+
 def rank_file(rank, slices, values, step=3):
     """slices: (tensor, state, first, count)"""
     listed, offset = [], 0
@@ -220,7 +248,7 @@ def metrics_seeds():
     }
 
 
-TARGETS = {"job": job_seeds, "tokens": token_seeds, "safetensors": safetensors_seeds, "manifest": manifest_seeds, "metrics": metrics_seeds,
+TARGETS = {"job": job_seeds, "tokens": token_seeds, "safetensors": safetensors_seeds, "arrays": array_seeds, "manifest": manifest_seeds, "metrics": metrics_seeds,
            "rank_file": rank_file_seeds, "checkpoint": checkpoint_seeds}
 
 
