@@ -1,11 +1,13 @@
 #include "check.h"
 
+#include "runtime/base/dtype.h"
+
 #include <criterion/criterion.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-shd_math check_maths[CHECK_POOLS];
+shd_math check_maths[CHECK_TYPES][CHECK_POOLS];
 
 enum { MEMORY_MAX = 4096 };
 static void *memory[MEMORY_MAX];
@@ -13,7 +15,15 @@ static int memory_count;
 
 void check_begin(void) {
     shd_ops_init();
-    for (int32_t i = 0; i < CHECK_POOLS; i++) cr_assert_eq(shd_pool_create(i + 1, &check_maths[i].pool), SHERD_OK);
+    for (int32_t i = 0; i < CHECK_POOLS; i++) {
+        shd_pool *pool;
+        cr_assert_eq(shd_pool_create(i + 1, &pool), SHERD_OK);
+        for (sherd_dtype dtype = SHERD_FP32; dtype <= SHERD_FP16; dtype++) {
+            const size_t bytes = (size_t)shd_op_matmul_scratch_bytes(dtype, i + 1);
+            void *scratch = bytes ? aligned_alloc(64, (bytes + 63) / 64 * 64) : NULL;
+            check_maths[dtype][i] = (shd_math){.pool = pool, .dtype = dtype, .scratch = scratch};
+        }
+    }
 }
 
 void check_free(void) {
@@ -21,7 +31,10 @@ void check_free(void) {
 }
 
 void check_end(void) {
-    for (int i = 0; i < CHECK_POOLS; i++) shd_pool_destroy(check_maths[i].pool);
+    for (int32_t i = 0; i < CHECK_POOLS; i++) {
+        shd_pool_destroy(check_maths[SHERD_FP32][i].pool);
+        for (sherd_dtype dtype = SHERD_FP32; dtype <= SHERD_FP16; dtype++) free(check_maths[dtype][i].scratch);
+    }
     check_free();
 }
 
@@ -55,6 +68,24 @@ float *check_random(int64_t count, uint64_t seed, double scale) {
     return x;
 }
 
+float *check_random_of(sherd_dtype dtype, int64_t count, uint64_t seed, double scale) {
+    return check_loaded(dtype, count, check_stored(dtype, count, check_random(count, seed, scale)));
+}
+
+void *check_stored(sherd_dtype dtype, int64_t count, const float *x) {
+    if (!x) return NULL;
+    void *stored = check_memory(count * shd_dtype_bytes(dtype));
+    shd_round(dtype, count, x, stored);
+    return stored;
+}
+
+float *check_loaded(sherd_dtype dtype, int64_t count, const void *stored) {
+    if (!stored) return NULL;
+    float *x = check_floats(count);
+    shd_widen(dtype, count, stored, x);
+    return x;
+}
+
 int32_t *check_random_ids(int64_t count, uint64_t seed, int32_t below) {
     int32_t *ids = check_memory(count * (int64_t)sizeof *ids);
     for (int64_t i = 0; i < count; i++) ids[i] = (int32_t)(next_random(&seed) % (uint64_t)below);
@@ -73,32 +104,47 @@ double *check_widen(int64_t count, const float *x) {
     return wide;
 }
 
-static void compare(const char *what, double fast, double plain, double scale, double ulp) {
-    cr_assert(isfinite(fast), "%s: not finite", what);
-    cr_assert(fast <= 2 * plain + ulp * scale, "%s: error %g, the plain reference's %g, at scale %g", what, fast, plain,
-              scale);
-}
-
 static double largest(double so_far, double value) { return value > so_far || isnan(value) ? value : so_far; }
 
-void check_error(const char *what, int64_t count, const float *fast, const float *plain, const double *exact) {
-    double fast_error = 0, plain_error = 0, scale = 0;
+/* Half an ulp of the type at `scale`: its one rounding. fp16 has subnormal numbers where tests can see them. */
+static double rounding_of(sherd_dtype dtype, double scale) {
+    return dtype == SHERD_FP32 ? 0 : dtype == SHERD_BF16 ? 0x1p-8 * scale : 0x1p-11 * scale + (scale > 0) * 0x1p-25;
+}
+
+/* What check_error and check_error_f64 do, element by element. */
+typedef struct errors {
+    double fast, plain, scale;
+} errors;
+
+static void add_error(errors *e, double fast, double plain, double exact) {
+    e->scale = largest(e->scale, fabs(exact));
+    e->fast = largest(e->fast, fabs(fast - exact));
+    e->plain = largest(e->plain, fabs(plain - exact));
+}
+
+static void compare(const char *what, sherd_dtype dtype, const errors *e) {
+    static const char *const types[] = {"fp32", "bf16", "fp16"};
+    cr_assert(isfinite(e->fast), "%s in %s: not finite", what, types[dtype]);
+    cr_assert(e->fast <= 2 * e->plain + 0x1p-23 * e->scale + rounding_of(dtype, e->scale),
+              "%s in %s: error %g, the plain reference's %g, at scale %g", what, types[dtype], e->fast, e->plain,
+              e->scale);
+}
+
+void check_error(const char *what, sherd_dtype dtype, int64_t count, const void *fast, const float *plain,
+                 const double *exact) {
+    errors e = {0};
     for (int64_t i = 0; i < count; i++) {
-        scale = largest(scale, fabs(exact[i]));
-        fast_error = largest(fast_error, fabs((double)fast[i] - exact[i]));
-        plain_error = largest(plain_error, fabs((double)plain[i] - exact[i]));
+        float value;
+        shd_widen(dtype, 1, shd_const_element(dtype, fast, i), &value);
+        add_error(&e, (double)value, (double)plain[i], exact[i]);
     }
-    compare(what, fast_error, plain_error, scale, 0x1p-23);
+    compare(what, dtype, &e);
 }
 
 void check_error_f64(const char *what, int64_t count, const double *fast, const double *plain, const double *exact) {
-    double fast_error = 0, plain_error = 0, scale = 0;
-    for (int64_t i = 0; i < count; i++) {
-        scale = largest(scale, fabs(exact[i]));
-        fast_error = largest(fast_error, fabs(fast[i] - exact[i]));
-        plain_error = largest(plain_error, fabs(plain[i] - exact[i]));
-    }
-    compare(what, fast_error, plain_error, scale, 0x1p-23);
+    errors e = {0};
+    for (int64_t i = 0; i < count; i++) add_error(&e, fast[i], plain[i], exact[i]);
+    compare(what, SHERD_FP32, &e);
 }
 
 void check_same_bits(const char *what, int64_t bytes, const void *a, const void *b) {

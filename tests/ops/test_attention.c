@@ -1,8 +1,10 @@
+#include "runtime/base/dtype.h"
 #include "runtime/ops/ops.h"
 #include "runtime/ops/reference.h"
 
 #include "check.h"
 #include <criterion/criterion.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -40,9 +42,11 @@ static const int32_t *document_starts(const shape *s) {
     return starts;
 }
 
+static int64_t stride_of(const shape *s) { return s->heads * s->head_size + s->pad; }
+static int64_t kv_stride_of(const shape *s) { return s->kv_heads * s->head_size + s->pad; }
+
 static shd_reference_attention_operands_f64 exact_operands(const shape *s, const float *q, const float *k,
                                                            const float *v, const float *out) {
-    const int64_t stride = s->heads * s->head_size + s->pad, kv_stride = s->kv_heads * s->head_size + s->pad;
     return (shd_reference_attention_operands_f64){s->sequences,
                                                   s->context,
                                                   s->heads,
@@ -51,41 +55,18 @@ static shd_reference_attention_operands_f64 exact_operands(const shape *s, const
                                                   check_widen(q_count(s), q),
                                                   check_widen(kv_count(s), k),
                                                   check_widen(kv_count(s), v),
-                                                  stride,
-                                                  kv_stride,
+                                                  stride_of(s),
+                                                  kv_stride_of(s),
                                                   check_widen(q_count(s), out),
-                                                  stride,
+                                                  stride_of(s),
                                                   check_doubles(row_count(s)),
                                                   check_doubles(s->context),
                                                   document_starts(s)};
 }
 
-typedef struct gradients {
-    float *dq, *dk, *dv;
-} gradients;
-
-static gradients new_gradients(const shape *s, const float *blank_q, const float *blank_kv) {
-    return (gradients){check_copy(q_count(s), blank_q), check_copy(kv_count(s), blank_kv),
-                       check_copy(kv_count(s), blank_kv)};
-}
-
-/* Outputs start as copies of `blank`, so that what lies between rows is compared too. */
-static void try_shape(const shape *s) {
-    char what[120];
-    snprintf(what, sizeof what, "attention %dx%d heads %d/%d of %d", (int)s->sequences, (int)s->context, (int)s->heads,
-             (int)s->kv_heads, (int)s->head_size);
-    const int64_t stride = s->heads * s->head_size + s->pad, kv_stride = s->kv_heads * s->head_size + s->pad;
-    const float *q = check_random(q_count(s), 1, s->scale), *k = check_random(kv_count(s), 2, 1);
-    const float *v = check_random(kv_count(s), 3, 1), *dout = check_random(q_count(s), 4, 1);
-    const float *blank_q = check_random(q_count(s), 5, 1), *blank_kv = check_random(kv_count(s), 6, 1);
-
-    shd_reference_attention_operands_f64 exact = exact_operands(s, q, k, v, blank_q);
-    double *dq = check_widen(q_count(s), blank_q), *dk = check_widen(kv_count(s), blank_kv);
-    double *dv = check_widen(kv_count(s), blank_kv);
-    shd_reference_attention_f64(&exact);
-    shd_reference_attention_backward_f64(&exact, check_widen(q_count(s), dout), dq, dk, dv);
-
-    shd_reference_attention_operands_f32 plain = {s->sequences,
+static shd_reference_attention_operands_f32 plain_operands(const shape *s, const float *q, const float *k,
+                                                           const float *v, const float *out) {
+    return (shd_reference_attention_operands_f32){s->sequences,
                                                   s->context,
                                                   s->heads,
                                                   s->kv_heads,
@@ -93,61 +74,110 @@ static void try_shape(const shape *s) {
                                                   q,
                                                   k,
                                                   v,
-                                                  stride,
-                                                  kv_stride,
-                                                  check_copy(q_count(s), blank_q),
-                                                  stride,
+                                                  stride_of(s),
+                                                  kv_stride_of(s),
+                                                  check_copy(q_count(s), out),
+                                                  stride_of(s),
                                                   check_floats(row_count(s)),
                                                   check_floats(s->context),
                                                   document_starts(s)};
-    gradients plain_gradients = new_gradients(s, blank_q, blank_kv), fast_gradients[CHECK_POOLS];
-    shd_reference_attention_f32(&plain);
-    shd_reference_attention_backward_f32(&plain, dout, plain_gradients.dq, plain_gradients.dk, plain_gradients.dv);
+}
 
-    shd_attention fast[CHECK_POOLS];
-    for (int p = 0; p < CHECK_POOLS; p++) {
-        const int64_t scratch = shd_op_attention_scratch_bytes(SHERD_FP32, s->context, s->head_size, p + 1);
-        const int64_t scratch_backward =
-            shd_op_attention_backward_scratch_bytes(SHERD_FP32, s->context, s->head_size, p + 1);
-        fast[p] = (shd_attention){s->sequences,
-                                  s->context,
-                                  s->heads,
-                                  s->kv_heads,
-                                  s->head_size,
-                                  q,
-                                  k,
-                                  v,
-                                  stride,
-                                  kv_stride,
-                                  check_copy(q_count(s), blank_q),
-                                  stride,
-                                  check_floats(row_count(s)),
-                                  check_memory(scratch)};
-        fast[p].starts = document_starts(s);
-        shd_op_attention(&check_maths[p], &fast[p]);
-        fast[p].scratch = check_memory(scratch_backward);
-        fast_gradients[p] = new_gradients(s, blank_q, blank_kv);
-        shd_op_attention_backward(&check_maths[p], &fast[p], dout, fast_gradients[p].dq, fast_gradients[p].dk,
-                                  fast_gradients[p].dv);
-        check_same_bits(what, q_count(s) * 4, fast[0].out, fast[p].out);
-        check_same_bits(what, row_count(s) * 4, fast[0].log_sum, fast[p].log_sum);
-        check_same_bits(what, q_count(s) * 4, fast_gradients[0].dq, fast_gradients[p].dq);
-        check_same_bits(what, kv_count(s) * 4, fast_gradients[0].dk, fast_gradients[p].dk);
-        check_same_bits(what, kv_count(s) * 4, fast_gradients[0].dv, fast_gradients[p].dv);
+/* What one call of the operation, forward and backward, reads and leaves. */
+typedef struct stored {
+    shd_attention a;
+    void *dout, *dq, *dk, *dv;
+} stored;
+
+/* Numbers that the type holds. Outputs start as copies of blanks, so that what lies between rows is compared too. */
+typedef struct inputs {
+    const float *q, *k, *v, *dout, *blank_q, *blank_kv;
+} inputs;
+
+static inputs make_inputs(const shape *s, sherd_dtype dtype) {
+    return (inputs){check_random_of(dtype, q_count(s), 1, s->scale), check_random_of(dtype, kv_count(s), 2, 1),
+                    check_random_of(dtype, kv_count(s), 3, 1),       check_random_of(dtype, q_count(s), 4, 1),
+                    check_random_of(dtype, q_count(s), 5, 1),        check_random_of(dtype, kv_count(s), 6, 1)};
+}
+
+static stored run(const shape *s, sherd_dtype dtype, const inputs *in, int32_t pool) {
+    const int64_t scratch = shd_op_attention_scratch_bytes(dtype, s->context, s->head_size, pool + 1);
+    const int64_t scratch_backward = shd_op_attention_backward_scratch_bytes(dtype, s->context, s->head_size, pool + 1);
+    stored o = {.a = {.sequences = s->sequences,
+                      .context = s->context,
+                      .heads = s->heads,
+                      .kv_heads = s->kv_heads,
+                      .head_size = s->head_size,
+                      .q = check_stored(dtype, q_count(s), in->q),
+                      .k = check_stored(dtype, kv_count(s), in->k),
+                      .v = check_stored(dtype, kv_count(s), in->v),
+                      .q_stride = stride_of(s),
+                      .kv_stride = kv_stride_of(s),
+                      .out = check_stored(dtype, q_count(s), in->blank_q),
+                      .out_stride = stride_of(s),
+                      .log_sum = check_floats(row_count(s)),
+                      .scratch = check_memory(scratch),
+                      .starts = document_starts(s)},
+                .dout = check_stored(dtype, q_count(s), in->dout),
+                .dq = check_stored(dtype, q_count(s), in->blank_q),
+                .dk = check_stored(dtype, kv_count(s), in->blank_kv),
+                .dv = check_stored(dtype, kv_count(s), in->blank_kv)};
+    shd_op_attention(&check_maths[dtype][pool], &o.a);
+    o.a.scratch = check_memory(scratch_backward);
+    shd_op_attention_backward(&check_maths[dtype][pool], &o.a, o.dout, o.dq, o.dk, o.dv);
+    return o;
+}
+
+/* Backward is given what forward stored, so the references' backward is too: in 16 bits that is a rounded output. */
+static void compare_gradients(const char *what, const shape *s, sherd_dtype dtype, const inputs *in, const stored *fast,
+                              shd_reference_attention_operands_f32 *plain,
+                              shd_reference_attention_operands_f64 *exact) {
+    if (dtype != SHERD_FP32) {
+        plain->out = check_loaded(dtype, q_count(s), fast->a.out);
+        exact->out = check_widen(q_count(s), plain->out);
     }
-    check_error(what, q_count(s), fast[0].out, plain.out, exact.out);
-    check_error(what, row_count(s), fast[0].log_sum, plain.log_sum, exact.log_sum);
-    check_error(what, q_count(s), fast_gradients[0].dq, plain_gradients.dq, dq);
-    check_error(what, kv_count(s), fast_gradients[0].dk, plain_gradients.dk, dk);
-    check_error(what, kv_count(s), fast_gradients[0].dv, plain_gradients.dv, dv);
+    float *dq = check_copy(q_count(s), in->blank_q), *dk = check_copy(kv_count(s), in->blank_kv);
+    float *dv = check_copy(kv_count(s), in->blank_kv);
+    double *exact_dq = check_widen(q_count(s), in->blank_q), *exact_dk = check_widen(kv_count(s), in->blank_kv);
+    double *exact_dv = check_widen(kv_count(s), in->blank_kv);
+    shd_reference_attention_backward_f32(plain, in->dout, dq, dk, dv);
+    shd_reference_attention_backward_f64(exact, check_widen(q_count(s), in->dout), exact_dq, exact_dk, exact_dv);
+    check_error(what, dtype, q_count(s), fast->dq, dq, exact_dq);
+    check_error(what, dtype, kv_count(s), fast->dk, dk, exact_dk);
+    check_error(what, dtype, kv_count(s), fast->dv, dv, exact_dv);
+}
+
+static void try_shape(const shape *s, sherd_dtype dtype) {
+    char what[120];
+    snprintf(what, sizeof what, "attention %dx%d heads %d/%d of %d", (int)s->sequences, (int)s->context, (int)s->heads,
+             (int)s->kv_heads, (int)s->head_size);
+    const inputs in = make_inputs(s, dtype);
+    const int64_t q_bytes = q_count(s) * shd_dtype_bytes(dtype), kv_bytes = kv_count(s) * shd_dtype_bytes(dtype);
+    shd_reference_attention_operands_f64 exact = exact_operands(s, in.q, in.k, in.v, in.blank_q);
+    shd_reference_attention_operands_f32 plain = plain_operands(s, in.q, in.k, in.v, in.blank_q);
+    shd_reference_attention_f64(&exact);
+    shd_reference_attention_f32(&plain);
+    stored fast[CHECK_POOLS];
+    for (int p = 0; p < CHECK_POOLS; p++) {
+        fast[p] = run(s, dtype, &in, p);
+        check_same_bits(what, q_bytes, fast[0].a.out, fast[p].a.out);
+        check_same_bits(what, row_count(s) * 4, fast[0].a.log_sum, fast[p].a.log_sum);
+        check_same_bits(what, q_bytes, fast[0].dq, fast[p].dq);
+        check_same_bits(what, kv_bytes, fast[0].dk, fast[p].dk);
+        check_same_bits(what, kv_bytes, fast[0].dv, fast[p].dv);
+    }
+    check_error(what, dtype, q_count(s), fast[0].a.out, plain.out, exact.out);
+    check_error(what, SHERD_FP32, row_count(s), fast[0].a.log_sum, plain.log_sum, exact.log_sum);
+    compare_gradients(what, s, dtype, &in, &fast[0], &plain, &exact);
 }
 
 Test(attention, errors_are_at_most_twice_the_plain_references) {
-    for (int s = 0; s < SHAPES; s++) {
-        check_begin();
-        try_shape(&shapes[s]);
-        check_end();
-    }
+    for (int s = 0; s < SHAPES; s++)
+        for (sherd_dtype dtype = SHERD_FP32; dtype <= SHERD_FP16; dtype++) {
+            check_begin();
+            try_shape(&shapes[s], dtype);
+            check_end();
+        }
 }
 
 /* Neither output nor gradients may know the future: other keys and values after a row leave it as it was. */
@@ -160,7 +190,7 @@ Test(attention, rows_do_not_see_later_ones) {
         out[i] = check_floats(q_count(&s));
         shd_attention a = {1, 100, 2, 1, 8, q, k, v, 16, 8, out[i], 16, check_floats(200)};
         a.scratch = check_memory(shd_op_attention_scratch_bytes(SHERD_FP32, 100, 8, 1));
-        shd_op_attention(&check_maths[0], &a);
+        shd_op_attention(&check_maths[SHERD_FP32][0], &a);
         for (int j = 70 * 8; j < 100 * 8; j++) k[j] = -k[j], v[j] += 1;
     }
     check_same_bits("rows before the change", 70 * 16 * 4, out[0], out[1]);
@@ -170,34 +200,19 @@ Test(attention, rows_do_not_see_later_ones) {
 
 /* The last rows of each sequence alone, over the keys and values of all: the same as those rows of the whole, to the
  * same accuracy, whether one row or several blocks of them. */
-static void try_past(const shape *s, int64_t last) {
+static void try_past(const shape *s, sherd_dtype dtype, int64_t last) {
     char what[120];
     snprintf(what, sizeof what, "the last %d of attention %dx%d heads %d/%d of %d", (int)last, (int)s->sequences,
              (int)s->context, (int)s->heads, (int)s->kv_heads, (int)s->head_size);
-    const int64_t stride = s->heads * s->head_size + s->pad, kv_stride = s->kv_heads * s->head_size + s->pad;
-    const float *q = check_random(q_count(s), 1, s->scale), *k = check_random(kv_count(s), 2, 1);
-    const float *v = check_random(kv_count(s), 3, 1), *blank = check_random(q_count(s), 5, 1);
-    shd_reference_attention_operands_f64 exact = exact_operands(s, q, k, v, blank);
+    const int64_t stride = stride_of(s);
+    const inputs in = make_inputs(s, dtype);
+    shd_reference_attention_operands_f64 exact = exact_operands(s, in.q, in.k, in.v, in.blank_q);
     shd_reference_attention_f64(&exact);
-    shd_reference_attention_operands_f32 plain = {s->sequences,
-                                                  s->context,
-                                                  s->heads,
-                                                  s->kv_heads,
-                                                  s->head_size,
-                                                  q,
-                                                  k,
-                                                  v,
-                                                  stride,
-                                                  kv_stride,
-                                                  check_copy(q_count(s), blank),
-                                                  stride,
-                                                  check_floats(row_count(s)),
-                                                  check_floats(s->context),
-                                                  document_starts(s)};
+    shd_reference_attention_operands_f32 plain = plain_operands(s, in.q, in.k, in.v, in.blank_q);
     shd_reference_attention_f32(&plain);
 
     const int64_t past = s->context - last, count = s->sequences * last * stride;
-    float *last_q = check_floats(count), *plain_out = check_floats(count);
+    float *last_q = check_floats(count), *plain_out = check_floats(count), *before = check_floats(count);
     double *exact_out = check_doubles(count);
     const int32_t *starts = document_starts(s);
     int32_t *last_starts = check_memory((s->sequences * last + 1) * (int64_t)sizeof *last_starts);
@@ -205,46 +220,67 @@ static void try_past(const shape *s, int64_t last) {
         last_starts[i] = starts[i / last * s->context + past + i % last];
     for (int64_t i = 0; i < count; i++) {
         const int64_t sequence = i / (last * stride), at = sequence * s->context * stride + past * stride;
-        last_q[i] = q[at + i % (last * stride)];
+        last_q[i] = in.q[at + i % (last * stride)];
         plain_out[i] = plain.out[at + i % (last * stride)];
         exact_out[i] = exact.out[at + i % (last * stride)];
+        before[i] = i % stride < stride - s->pad ? 3e4f : plain_out[i]; /* what lies between rows stays */
     }
-    float *first = NULL;
+    void *first = NULL;
     for (int p = 0; p < CHECK_POOLS; p++) {
-        float *out = check_floats(count);
-        for (int64_t i = 0; i < count; i++) out[i] = plain_out[i]; /* what lies between rows stays */
-        for (int64_t i = 0; i < count; i++)
-            if (i % stride < stride - s->pad) out[i] = 1e30f;
+        void *out = check_stored(dtype, count, before);
         shd_attention fast = {.sequences = s->sequences,
                               .context = last,
                               .heads = s->heads,
                               .kv_heads = s->kv_heads,
                               .head_size = s->head_size,
-                              .q = last_q,
-                              .k = k,
-                              .v = v,
+                              .q = check_stored(dtype, count, last_q),
+                              .k = check_stored(dtype, kv_count(s), in.k),
+                              .v = check_stored(dtype, kv_count(s), in.v),
                               .q_stride = stride,
-                              .kv_stride = kv_stride,
+                              .kv_stride = kv_stride_of(s),
                               .out = out,
                               .out_stride = stride,
                               .past = past,
                               .starts = starts ? last_starts : NULL};
         fast.log_sum = check_floats(s->sequences * s->heads * last);
-        fast.scratch = check_memory(shd_op_attention_scratch_bytes(SHERD_FP32, s->context, s->head_size, p + 1));
-        shd_op_attention(&check_maths[p], &fast);
+        fast.scratch = check_memory(shd_op_attention_scratch_bytes(dtype, s->context, s->head_size, p + 1));
+        shd_op_attention(&check_maths[dtype][p], &fast);
         if (p == 0) first = out;
-        check_same_bits(what, count * 4, first, out);
+        check_same_bits(what, count * shd_dtype_bytes(dtype), first, out);
     }
-    check_error(what, count, first, plain_out, exact_out);
+    check_error(what, dtype, count, first, plain_out, exact_out);
 }
 
 Test(attention, goes_on_after_a_past) {
     static const int64_t lasts[] = {1, 2, 63, 64, 65, 128};
     for (int s = 0; s < SHAPES; s++)
-        for (size_t i = 0; i < sizeof lasts / sizeof *lasts; i++) {
-            if (lasts[i] > shapes[s].context) continue;
+        for (size_t i = 0; i < sizeof lasts / sizeof *lasts; i++)
+            for (sherd_dtype dtype = SHERD_FP32; dtype <= SHERD_FP16; dtype++) {
+                if (lasts[i] > shapes[s].context) continue;
+                check_begin();
+                try_past(&shapes[s], dtype, lasts[i]);
+                check_end();
+            }
+}
+
+/* An overflow in one row of q, k, v or dout reaches what depends on it, and is not lost in masks or sums. */
+Test(attention, infinity_and_nan_show_in_every_type) {
+    static const float bad[] = {INFINITY, NAN};
+    const shape s = {1, 70, 2, 1, 8, 0, 1};
+    for (sherd_dtype dtype = SHERD_FP32; dtype <= SHERD_FP16; dtype++)
+        for (int i = 0; i < 8; i++) {
             check_begin();
-            try_past(&shapes[s], lasts[i]);
+            inputs in = make_inputs(&s, dtype);
+            const float *const spoilt[] = {in.q, in.k, in.v, in.dout};
+            ((float *)spoilt[i / 2])[3] = bad[i % 2]; /* of the first token */
+            const stored o = run(&s, dtype, &in, 1);
+            const float *out = check_loaded(dtype, q_count(&s), o.a.out);
+            const float *dq = check_loaded(dtype, q_count(&s), o.dq), *dk = check_loaded(dtype, kv_count(&s), o.dk);
+            int in_out = 0, in_gradients = 0;
+            for (int64_t e = 0; e < q_count(&s); e++) in_out += !isfinite(out[e]), in_gradients += !isfinite(dq[e]);
+            for (int64_t e = 0; e < kv_count(&s); e++) in_gradients += !isfinite(dk[e]);
+            cr_assert(in_out > 0 || i / 2 == 3, "input %d: %g does not show", i / 2, (double)bad[i % 2]);
+            cr_assert(in_gradients > 0, "input %d: %g does not show in gradients", i / 2, (double)bad[i % 2]);
             check_end();
         }
 }
@@ -265,8 +301,8 @@ Test(attention, documents_do_not_see_earlier_ones) {
         shd_attention a = {1, CONTEXT, 2, 1, 8, q, k, v, 16, 8, out[i], 16, check_floats(2 * CONTEXT)};
         a.scratch = check_memory(shd_op_attention_backward_scratch_bytes(SHERD_FP32, CONTEXT, 8, 1));
         a.starts = starts;
-        shd_op_attention(&check_maths[0], &a);
-        shd_op_attention_backward(&check_maths[0], &a, dout, dq[i], dk[i], check_floats(kv_count(&s)));
+        shd_op_attention(&check_maths[SHERD_FP32][0], &a);
+        shd_op_attention_backward(&check_maths[SHERD_FP32][0], &a, dout, dq[i], dk[i], check_floats(kv_count(&s)));
         for (int j = 0; j < BORDER * 8; j++) k[j] = -k[j], v[j] += 1;
     }
     const int64_t at = BORDER * 16, bytes = (CONTEXT - BORDER) * 16 * 4;

@@ -1,3 +1,4 @@
+#include "runtime/base/dtype.h"
 #include "runtime/ops/ops.h"
 #include "runtime/ops/reference.h"
 
@@ -5,6 +6,7 @@
 #include <criterion/criterion.h>
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 typedef struct shape {
     int64_t rows, vocabulary;
@@ -22,7 +24,15 @@ static int32_t *make_targets(const shape *s) {
     return targets;
 }
 
-static void try_shape(const shape *s, float scale, bool gradient) {
+/* The gradient's rows begin where those of the logits did: brought together. */
+static void *gradient_rows(sherd_dtype dtype, const shape *s, const float *logits) {
+    const size_t row_bytes = (size_t)(s->vocabulary * shd_dtype_bytes(dtype));
+    char *rows = check_memory(s->rows * (int64_t)row_bytes);
+    for (int64_t i = 0; i < s->rows; i++) memcpy(rows + (size_t)i * row_bytes, logits + i * s->vocabulary, row_bytes);
+    return rows;
+}
+
+static void try_shape(const shape *s, sherd_dtype dtype, float scale, bool gradient) {
     char what[120];
     snprintf(what, sizeof what, "cross-entropy %dx%d, scale %g", (int)s->rows, (int)s->vocabulary, (double)scale);
     const int64_t count = s->rows * s->vocabulary;
@@ -37,12 +47,12 @@ static void try_shape(const shape *s, float scale, bool gradient) {
     for (int p = 0; p < CHECK_POOLS; p++) {
         float *fast = check_copy(count, logits);
         double *loss = check_doubles(s->rows);
-        shd_op_cross_entropy(&check_maths[p], s->rows, s->vocabulary, fast, targets, scale, gradient, loss);
+        shd_op_cross_entropy(&check_maths[dtype][p], s->rows, s->vocabulary, fast, targets, scale, gradient, loss);
         if (!first) first = fast, first_loss = loss;
         check_same_bits(what, count * 4, first, fast);
         check_same_bits(what, s->rows * 8, first_loss, loss);
     }
-    check_error(what, count, first, plain, exact);
+    if (gradient) check_error(what, dtype, count, gradient_rows(dtype, s, first), plain, exact);
     check_error_f64(what, s->rows, first_loss, plain_loss, exact_loss);
     for (int64_t i = 0; i < s->rows; i++)
         if (targets[i] < 0) cr_assert(first_loss[i] == 0, "%s: row %d does not count", what, (int)i);
@@ -51,11 +61,12 @@ static void try_shape(const shape *s, float scale, bool gradient) {
 
 Test(cross_entropy, errors_are_at_most_twice_the_plain_references) {
     for (int s = 0; s < SHAPES; s++)
-        for (int form = 0; form < 4; form++) {
-            check_begin();
-            try_shape(&shapes[s], form & 1 ? 1.0f : 1.0f / 3072, form & 2);
-            check_end();
-        }
+        for (int form = 0; form < 4; form++)
+            for (sherd_dtype dtype = SHERD_FP32; dtype <= SHERD_FP16; dtype++) {
+                check_begin();
+                try_shape(&shapes[s], dtype, form & 1 ? 1.0f : 1.0f / 3072, form & 2);
+                check_end();
+            }
 }
 
 Test(cross_entropy, losses_are_the_same_with_and_without_gradient) {
@@ -64,8 +75,8 @@ Test(cross_entropy, losses_are_the_same_with_and_without_gradient) {
     float *logits = check_random(s.rows * s.vocabulary, 1, s.spread);
     const int32_t *targets = make_targets(&s);
     double alone[21], with[21];
-    shd_op_cross_entropy(&check_maths[1], s.rows, s.vocabulary, logits, targets, 1, false, alone);
-    shd_op_cross_entropy(&check_maths[1], s.rows, s.vocabulary, logits, targets, 1, true, with);
+    shd_op_cross_entropy(&check_maths[SHERD_FP32][1], s.rows, s.vocabulary, logits, targets, 1, false, alone);
+    shd_op_cross_entropy(&check_maths[SHERD_FP32][1], s.rows, s.vocabulary, logits, targets, 1, true, with);
     check_same_bits("loss", sizeof alone, alone, with);
     check_end();
 }
@@ -75,11 +86,24 @@ Test(cross_entropy, survives_extremes_and_reports_nan) {
     float logits[] = {3e38f, -3e38f, 0, -INFINITY, 1, 2, NAN, 1, 2};
     static const int32_t targets[] = {0, 2, 1};
     double loss[3];
-    shd_op_cross_entropy(&check_maths[0], 3, 3, logits, targets, 1, true, loss);
+    shd_op_cross_entropy(&check_maths[SHERD_FP32][0], 3, 3, logits, targets, 1, true, loss);
     cr_assert(loss[0] == 0 && logits[0] == 0 && logits[1] == 0 && logits[2] == 0);
     cr_assert_float_eq(loss[1], log(1 + exp(-1)), 1e-6);
     cr_assert(logits[3] == 0);
     cr_assert(isnan(loss[2]) && isnan(logits[7]));
+    check_end();
+}
+
+/* A loss scale that is too large for fp16 shows, and so does a logit that is no number. */
+Test(cross_entropy, overflow_and_nan_show_in_fp16) {
+    check_begin();
+    float logits[] = {0, 0, 0, 0, NAN, 0};
+    static const int32_t targets[] = {0, 2};
+    double loss[2];
+    shd_op_cross_entropy(&check_maths[SHERD_FP16][0], 2, 3, logits, targets, 3e6f, true, loss);
+    const float *first = check_loaded(SHERD_FP16, 3, logits), *second = check_loaded(SHERD_FP16, 3, logits + 3);
+    cr_assert(isinf(first[0]) && isinf(first[1]) && isinf(first[2]) && loss[0] > 0);
+    cr_assert(isnan(loss[1]) && isnan(second[0]) && isnan(second[1]) && isnan(second[2]));
     check_end();
 }
 
