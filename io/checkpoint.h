@@ -36,8 +36,9 @@ typedef struct shd_checkpoint_slice {
 
 /* What the job was. */
 typedef struct shd_checkpoint_manifest {
-    int64_t step; /* completed optimizer steps */
-    int32_t world_size;
+    int64_t step;       /* completed optimizer steps */
+    int32_t world_size; /* ranks that wrote: those of one shard group */
+    int32_t replicas;   /* how many shard groups the job had */
     int32_t stage;
     uint64_t layout_hash;  /* shd_plan_layout_hash: which slices each rank stores */
     const char *optimizer; /* "adamw", "lion", "sgd" */

@@ -65,10 +65,11 @@ static sherd_status describe(const shd_checkpoint_manifest *manifest, const shd_
     bool whole = (int64_t)json_array_size(states) == manifest->state_count &&
                  (int64_t)json_array_size(tensors) == manifest->tensor_count &&
                  (int64_t)json_array_size(list) == manifest->world_size;
-    json_t *object = json_pack("{s:i, s:I, s:i, s:i, s:o, s:{s:s, s:o}, s:o, s:o, s:o}", "version", VERSION, "step",
-                               (json_int_t)manifest->step, "world_size", manifest->world_size, "stage", manifest->stage,
-                               "layout", shd_json_from_hash(manifest->layout_hash), "optimizer", "name",
-                               manifest->optimizer, "states", states, "tensors", tensors, "files", list, "note", note);
+    json_t *object = json_pack("{s:i, s:I, s:i, s:i, s:i, s:o, s:{s:s, s:o}, s:o, s:o, s:o}", "version", VERSION,
+                               "step", (json_int_t)manifest->step, "world_size", manifest->world_size, "replicas",
+                               manifest->replicas > 1 ? manifest->replicas : 1, "stage", manifest->stage, "layout",
+                               shd_json_from_hash(manifest->layout_hash), "optimizer", "name", manifest->optimizer,
+                               "states", states, "tensors", tensors, "files", list, "note", note);
     if (!object || !whole) {
         json_decref(object);
         return shd_fail(SHERD_ARGUMENT,
@@ -200,13 +201,16 @@ static sherd_status parse_note(shd_keep *keep, const json_t *object, const char 
 
 static sherd_status parse_manifest(shd_keep *keep, const json_t *object, shd_checkpoint_manifest *manifest,
                                    shd_manifest_file **files) {
-    int64_t version = 0, world_size = 0, stage = 0;
+    int64_t version = 0, world_size = 0, replicas = 1, stage = 0;
     SHD_TRY(shd_json_int(object, "version", VERSION, VERSION, &version));
     SHD_TRY(shd_json_int(object, "step", 0, INT64_MAX, &manifest->step));
     SHD_TRY(shd_json_int(object, "world_size", 1, WORLD_SIZE_MAX, &world_size));
+    if (json_object_get(object, "replicas")) /* older ones have none */
+        SHD_TRY(shd_json_int(object, "replicas", 1, WORLD_SIZE_MAX, &replicas));
     SHD_TRY(shd_json_int(object, "stage", 0, 3, &stage));
     SHD_TRY(shd_json_hash(object, "layout", &manifest->layout_hash));
     manifest->world_size = (int32_t)world_size;
+    manifest->replicas = (int32_t)replicas;
     manifest->stage = (int32_t)stage;
     SHD_TRY(parse_optimizer(keep, object, manifest));
     SHD_TRY(parse_tensors(keep, object, manifest));

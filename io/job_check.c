@@ -208,6 +208,21 @@ static sherd_status check_warmup(const shd_job *job) {
     return SHERD_OK;
 }
 
+static sherd_status check_replicas(const shd_job *job) {
+    shd_yaml_place place = place_of(job, "shard.replicas");
+    long long replicas = job->shard.replicas, ranks = job->run.ranks;
+    if (ranks % replicas)
+        return shd_yaml_fail(&place, "shard.replicas",
+                             "%lld does not divide run.ranks %lld; each replica has the same number of ranks", replicas,
+                             ranks);
+    if (replicas > 1 && job->shard.stage == 0)
+        return shd_yaml_fail(&place, "shard.replicas",
+                             "%lld, but at shard.stage 0 every rank has a copy of everything; remove the key, or take "
+                             "stage 1 to 3",
+                             replicas);
+    return SHERD_OK;
+}
+
 static sherd_status check_run(const shd_job *job) {
     shd_yaml_place place = place_of(job, "run.comm");
     if (job->run.comm == SHD_JOB_COMM_SELF && job->run.ranks > 1)
@@ -224,5 +239,6 @@ sherd_status shd_job_check(const shd_job *job) {
     SHD_TRY(check_sample(job));
     SHD_TRY(check_batches(job));
     SHD_TRY(check_warmup(job));
+    SHD_TRY(check_replicas(job));
     return check_run(job);
 }

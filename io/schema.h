@@ -149,6 +149,8 @@
 #define SHD_JOB_SHARD(X) \
     X(shard, stage, int64_t, INT, DEFAULT("3"), INTS(0, 3), "", \
       "ranks split: 0 nothing, 1 optimizer state, 2 and gradients, 3 and parameters") \
+    X(shard, replicas, int64_t, INT, DEFAULT("1"), INTS(1, 64), "", \
+      "copies of the state, each split over ranks / replicas (hybrid sharding); stages 1 to 3") \
     X(shard, gather, sherd_gather, CHOICE, DEFAULT("auto"), WORDS(GATHER), "", \
       "gathered parameters live once per host or in a copy per rank; stage 0 has copies") \
     X(shard, prefetch, int64_t, INT, DEFAULT("1"), INTS(0, 64), "units", \

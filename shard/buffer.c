@@ -9,7 +9,8 @@
  *   states           PRIVATE, full     PRIVATE, shard    PRIVATE, shard    PRIVATE, shard    PRIVATE, full = shard
  *
  * Masters are there when parameters are 16-bit. With a 16-bit reduce_dtype gradient slots are PRIVATE, and rounded slots
- * are where they would be. Work memory is PRIVATE. With one rank the shard is the whole group. */
+ * are where they would be. "One rank": a shard group of one, whose shard is the whole group. With replicas accumulators
+ * are EXPORTED, since parts of them are added up over the replicas. Work memory is PRIVATE. */
 #include "shard/parts.h"
 
 #include "runtime/base/arith.h"
@@ -21,7 +22,8 @@
 static sherd_status add_buffer(shd_plan *plan, shd_buffer buffer, int32_t *index) {
     if (buffer.bytes == 0) return SHERD_OK;
     buffer.bytes = shd_round_up(buffer.bytes, SHD_ALIGN_BYTES);
-    buffer.charged_bytes = buffer.place == SHD_PLACE_HOST ? buffer.bytes / plan->policy.world_size : buffer.bytes;
+    buffer.charged_bytes =
+        buffer.place == SHD_PLACE_HOST ? buffer.bytes / shd_policy_split(&plan->policy) : buffer.bytes;
     buffer.offset_bytes = plan->arena_bytes[buffer.place];
     if (!shd_add_checked(buffer.offset_bytes, buffer.bytes, &plan->arena_bytes[buffer.place]) ||
         !shd_add_checked(plan->allocated_bytes, buffer.charged_bytes, &plan->allocated_bytes))
@@ -46,9 +48,9 @@ static sherd_status add_parameters(shd_plan *plan, int32_t g) {
                                        .state_index = -1,
                                        .bytes = group->shard_count * shd_dtype_bytes(dtype)},
                           &group->shard_buffer);
-    shd_place place = policy->gather_shared                           ? SHD_PLACE_HOST
-                      : policy->stage == 0 || policy->world_size == 1 ? SHD_PLACE_PRIVATE
-                                                                      : SHD_PLACE_EXPORTED;
+    shd_place place = policy->gather_shared                                 ? SHD_PLACE_HOST
+                      : policy->stage == 0 || shd_policy_split(policy) == 1 ? SHD_PLACE_PRIVATE
+                                                                            : SHD_PLACE_EXPORTED;
     return add_buffer(plan,
                       (shd_buffer){.kind = SHD_BUFFER_PARAMETERS,
                                    .category = SHD_CATEGORY_PARAMETERS,
@@ -81,11 +83,11 @@ static sherd_status add_master(shd_plan *plan, int32_t g) {
 static sherd_status add_accumulator(shd_plan *plan, int32_t g) {
     const shd_policy *policy = &plan->policy;
     shd_group *group = &plan->groups[g];
-    bool full = policy->stage == 0;
+    bool full = policy->stage == 0, others_read = full ? policy->world_size > 1 : policy->replicas > 1;
     return add_buffer(plan,
                       (shd_buffer){.kind = SHD_BUFFER_ACCUMULATOR,
                                    .category = SHD_CATEGORY_GRADIENTS,
-                                   .place = full && policy->world_size > 1 ? SHD_PLACE_EXPORTED : SHD_PLACE_PRIVATE,
+                                   .place = others_read ? SHD_PLACE_EXPORTED : SHD_PLACE_PRIVATE,
                                    .owner_index = g,
                                    .state_index = -1,
                                    .bytes = own_count(plan, group) * SHD_FLOAT_BYTES},
@@ -207,7 +209,7 @@ static sherd_status house_all(shd_plan *plan, const tenancy *tenants) {
                               .transient = true};
     shd_buffer gradient_slot = {.kind = SHD_BUFFER_GRADIENT_SLOT,
                                 .category = SHD_CATEGORY_REDUCE_BUFFERS,
-                                .place = plan->policy.world_size > 1 ? SHD_PLACE_EXPORTED : SHD_PLACE_PRIVATE,
+                                .place = shd_policy_split(&plan->policy) > 1 ? SHD_PLACE_EXPORTED : SHD_PLACE_PRIVATE,
                                 .state_index = -1,
                                 .transient = true};
     if (shd_policy_copies(&plan->policy))
@@ -267,7 +269,7 @@ sherd_status shd_plan_buffers(shd_plan *plan) {
         SHD_TRY(add_master(plan, g));
         SHD_TRY(add_accumulator(plan, g));
         for (int32_t state = 0; state < plan->policy.state_count; state++) SHD_TRY(add_state(plan, g, state));
-        partial_count = shd_max(partial_count, plan->groups[g].shard_count / SHD_BLOCK_COUNT);
+        partial_count = shd_max(partial_count, plan->groups[g].part_count / SHD_BLOCK_COUNT);
     }
     SHD_TRY(add_slots(plan));
     SHD_TRY(add_activations(plan));

@@ -177,6 +177,12 @@ sherd_status shd_policy_check(const shd_policy *policy) {
     if (policy->rank < 0 || policy->rank >= policy->world_size)
         return shd_fail(SHERD_CONFIG, "rank is %" PRId32 "; with %" PRId32 " ranks it must be 0 to %" PRId32,
                         policy->rank, policy->world_size, policy->world_size - 1);
+    if (policy->replicas < 0 || policy->world_size % shd_policy_mesh(policy).replicas)
+        return shd_fail(SHERD_CONFIG, "shard.replicas is %" PRId32 ", which does not divide the %" PRId32 " ranks",
+                        policy->replicas, policy->world_size);
+    if (policy->replicas > 1 && policy->stage == 0)
+        return shd_fail(SHERD_CONFIG, "shard.replicas is %" PRId32 " at stage 0, where every rank is a replica",
+                        policy->replicas);
     if (policy->stage < 0 || policy->stage > 3)
         return shd_fail(SHERD_CONFIG, "shard.stage is %" PRId32 "; it must be 0, 1, 2 or 3", policy->stage);
     if (policy->prefetch < 0)
@@ -185,7 +191,7 @@ sherd_status shd_policy_check(const shd_policy *policy) {
         return shd_fail(SHERD_CONFIG, "train.recompute is %d; there is no such choice", (int)policy->recompute);
     if (policy->gather_shared && policy->stage == 0)
         return shd_fail(SHERD_CONFIG, "shard.gather is shared at stage 0, where every rank has parameters of its own");
-    if (policy->gather_shared && policy->world_size == 1)
+    if (policy->gather_shared && shd_policy_split(policy) == 1)
         return shd_fail(SHERD_CONFIG, "shard.gather is shared with one rank, where there is nothing to gather");
     if (policy->state_count < 0 || policy->state_count > SHD_MAX_STATES)
         return shd_fail(SHERD_CONFIG, "the optimizer has %" PRId32 " states an element; 0 to %d are possible",

@@ -44,8 +44,10 @@ static int64_t cut_group(shd_plan *plan, int32_t index) {
     if (index < 0) return 0;
     shd_group *group = &plan->groups[index];
     int64_t blocks = shd_div_ceil(group->used_count, SHD_BLOCK_COUNT);
-    group->shard_count = shd_div_ceil(blocks, plan->policy.world_size) * SHD_BLOCK_COUNT;
-    group->padded_count = group->shard_count * plan->policy.world_size;
+    int64_t shard_blocks = shd_div_ceil(blocks, shd_policy_split(&plan->policy));
+    group->shard_count = shard_blocks * SHD_BLOCK_COUNT;
+    group->part_count = shd_div_ceil(shard_blocks, plan->policy.replicas) * SHD_BLOCK_COUNT;
+    group->padded_count = group->shard_count * shd_policy_split(&plan->policy);
     return group->padded_count;
 }
 

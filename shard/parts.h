@@ -26,7 +26,7 @@ sherd_status shd_plan_buffers(shd_plan *plan);
 
 /* Whether stage 3 copies units into slots. */
 static inline bool shd_policy_copies(const shd_policy *policy) {
-    return policy->stage == 3 && policy->world_size > 1 && !policy->gather_shared;
+    return policy->stage == 3 && shd_policy_split(policy) > 1 && !policy->gather_shared;
 }
 
 #endif

@@ -65,6 +65,7 @@ sherd_status shd_plan_create(const sherd_model *model, const shd_policy *policy,
                        .partials_buffer = -1,
                        .scratch_bytes = model->scratch_bytes,
                        .logits_bytes = model->logits_bytes};
+    plan->policy.replicas = shd_policy_mesh(policy).replicas;
     sherd_status status = fill(plan, model);
     if (status == SHERD_OK)
         *out = plan;
@@ -139,17 +140,18 @@ static uint64_t hash_residencies(uint64_t hash, const shd_residency *residencies
 
 uint64_t shd_plan_hash(const shd_plan *plan) {
     const shd_policy *policy = &plan->policy;
-    uint64_t hash = SHD_HASH(0, policy->world_size, policy->stage, policy->gather_shared, policy->prefetch,
-                             policy->state_count, policy->gradient_slots, policy->recompute, policy->parameter_dtype,
-                             policy->reduce_dtype, plan->unit_count, plan->tensor_count, plan->group_count,
-                             plan->buffer_count, plan->gather_count, plan->gradient_count, plan->scratch_buffer,
-                             plan->scratch_bytes, plan->logits_buffer, plan->logits_bytes, plan->partials_buffer);
+    uint64_t hash =
+        SHD_HASH(0, policy->world_size, policy->replicas, policy->stage, policy->gather_shared, policy->prefetch,
+                 policy->state_count, policy->gradient_slots, policy->recompute, policy->parameter_dtype,
+                 policy->reduce_dtype, plan->unit_count, plan->tensor_count, plan->group_count, plan->buffer_count,
+                 plan->gather_count, plan->gradient_count, plan->scratch_buffer, plan->scratch_bytes,
+                 plan->logits_buffer, plan->logits_bytes, plan->partials_buffer);
     hash = hash_description(plan, hash);
     for (int32_t g = 0; g < plan->group_count; g++) {
         const shd_group *group = &plan->groups[g];
         hash = SHD_HASH(hash, group->unit_index, group->trainable, group->used_count, group->shard_count,
-                        group->padded_count, group->parameters_buffer, group->shard_buffer, group->master_buffer,
-                        group->accumulator_buffer);
+                        group->part_count, group->padded_count, group->parameters_buffer, group->shard_buffer,
+                        group->master_buffer, group->accumulator_buffer);
         for (int32_t s = 0; s < SHD_MAX_STATES; s++) hash = SHD_HASH(hash, group->state_buffers[s]);
     }
     for (int32_t b = 0; b < plan->buffer_count; b++) {
@@ -164,7 +166,7 @@ uint64_t shd_plan_hash(const shd_plan *plan) {
 }
 
 uint64_t shd_plan_layout_hash(const shd_plan *plan) {
-    uint64_t hash = SHD_HASH(0, plan->policy.world_size, plan->policy.state_count, plan->group_count);
+    uint64_t hash = SHD_HASH(0, shd_policy_split(&plan->policy), plan->policy.state_count, plan->group_count);
     for (int32_t g = 0; g < plan->group_count; g++) {
         const shd_group *group = &plan->groups[g];
         hash = SHD_HASH(hash, group->unit_index, group->trainable, group->used_count, group->shard_count);

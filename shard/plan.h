@@ -1,13 +1,16 @@
 /* The plan: what lives where on one rank, for how long, and how many bytes it takes. Pure: no memory is touched here.
  *
  * Every unit's tensors lie in at most two flat groups, trainable and frozen. Inside a group each tensor starts at a
- * multiple of 16 elements; a group is cut into world_size equal shards, each a whole number of 256-element blocks
- * counted from the group's start, so that block borders never depend on the number of ranks. Rank r's shard is
- * [r·shard_count, (r+1)·shard_count). Padding (inside, and at the tail) holds zero in parameters, gradients and state;
- * it is never counted in norms and never saved.
+ * multiple of 16 elements; a group is cut into as many equal shards as a shard group has ranks (mesh.h: `split` of
+ * them), each a whole number of 256-element blocks counted from the group's start, so that block borders never depend
+ * on the number of ranks. The shard of place g is [g·shard_count, (g+1)·shard_count), in every replica. Padding (inside,
+ * and at the tail) holds zero in parameters, gradients and state; it is never counted in norms and never saved.
  *
- * With one rank nothing is gathered: every stage keeps its groups in full in PRIVATE memory, and the residencies of
- * stage 3 need no slot. Groups without elements have no buffers, units without elements neither residencies nor slots.
+ * Each replica has the whole state; after the last micro-step of a step, replica r adds up part r of its shard's
+ * gradient over all replicas, and copies the other parts.
+ *
+ * With one rank to split over nothing is gathered: every stage keeps its groups in full in PRIVATE memory, and the
+ * residencies of stage 3 need no slot. Groups without elements have no buffers, units without elements neither residencies nor slots.
  *
  * Parameters as they are gathered and read, gradients as ranks exchange them, and everything else may be of different
  * types (policy.parameter_dtype, policy.reduce_dtype, fp32). With 16-bit parameters, trainable groups have fp32 masters
@@ -22,6 +25,7 @@
 #define SHD_SHARD_PLAN_H
 
 #include "runtime/base/dtype.h"
+#include "runtime/base/mesh.h"
 
 #include <sherd/model.h>
 #include <sherd/options.h>
@@ -42,10 +46,11 @@ enum {
 /* What the plan is made for. */
 typedef struct shd_policy {
     int32_t rank, world_size;
-    int32_t stage;               /* 0 … 3 */
-    bool gather_shared;          /* gathered parameters live once per host (never at stage 0, never with one rank) */
-    int32_t prefetch;            /* ≥ 0; stage 3 only */
-    int32_t state_count;         /* optimizer state values per trainable element: 0 … SHD_MAX_STATES */
+    int32_t replicas;    /* divides world_size; 1 at stage 0; 0 is taken for 1 */
+    int32_t stage;       /* 0 … 3 */
+    bool gather_shared;  /* gathered parameters live once per shard group (not at stage 0, not with one rank in it) */
+    int32_t prefetch;    /* ≥ 0; stage 3 only */
+    int32_t state_count; /* optimizer state values per trainable element: 0 … SHD_MAX_STATES */
     sherd_dtype parameter_dtype; /* of parameters as they are gathered and read */
     sherd_dtype reduce_dtype;    /* of gradients as ranks exchange them: FP32 or BF16 */
     sherd_recompute recompute;   /* what units but the last share memory for, and make again in backward */
@@ -57,7 +62,7 @@ typedef struct shd_policy {
 typedef enum shd_place {
     SHD_PLACE_PRIVATE,  /* this rank's, nobody else sees it */
     SHD_PLACE_EXPORTED, /* this rank's, at the same offset on every rank; the others may read it */
-    SHD_PLACE_HOST,     /* one for all ranks of the host, written by shards; each rank is charged its shard */
+    SHD_PLACE_HOST,     /* one for all ranks of a shard group, written by shards; each rank is charged its shard */
     SHD_PLACES
 } shd_place;
 
@@ -94,7 +99,7 @@ typedef enum shd_buffer_kind {
     SHD_BUFFER_RECOMPUTED,    /* what is recomputed of all units, one after the other */
     SHD_BUFFER_SCRATCH,
     SHD_BUFFER_LOGITS,
-    SHD_BUFFER_PARTIALS, /* work memory of norms: a double for every block of the largest trainable shard */
+    SHD_BUFFER_PARTIALS, /* work memory of norms: a double for every block of the largest trainable part */
     SHD_BUFFER_KINDS
 } shd_buffer_kind;
 const char *shd_buffer_kind_text(shd_buffer_kind kind);
@@ -117,9 +122,10 @@ typedef struct shd_buffer {
 typedef struct shd_group {
     int32_t unit_index;
     bool trainable;
-    int64_t used_count;   /* up to the end of the last tensor, inner padding included */
-    int64_t shard_count;  /* per rank: the blocks of used_count, ÷ world_size, rounded up; 0 only without elements */
-    int64_t padded_count; /* shard_count × world_size */
+    int64_t used_count;        /* up to the end of the last tensor, inner padding included */
+    int64_t shard_count;       /* per rank: the blocks of used_count, ÷ split, rounded up; 0 only without elements */
+    int64_t part_count;        /* per replica: the blocks of shard_count, ÷ replicas, rounded up; see shd_part_of */
+    int64_t padded_count;      /* shard_count × split */
     int32_t parameters_buffer; /* PARAMETERS; -1 at stage 3 with copy (then see the unit's gather slot) */
     int32_t shard_buffer;      /* SHARD; -1 elsewhere: the own shard lies inside parameters_buffer */
     int32_t master_buffer;     /* MASTER; -1: the values above are all there is */
@@ -195,8 +201,8 @@ static inline const shd_residency *shd_exchanged_gradient(const shd_plan *plan, 
 }
 
 /* model_state_bytes is what the papers count for one rank (Rajbhandari et al., ZeRO, 2020, section 3.1), padding
- * included: with Ψ = Σ padded_count of the trainable groups, F = the same of the frozen ones, k = state_count, N =
- * world_size, and p bytes for a parameter and for a gradient, o for what the optimizer keeps. fp32: p = 4, o = 4k.
+ * included: with Ψ = Σ padded_count of the trainable groups, F = the same of the frozen ones, k = state_count, N = split,
+ * and p bytes for a parameter and for a gradient, o for what the optimizer keeps. fp32: p = 4, o = 4k.
  * Mixed precision: p = 2, o = 4 + 4k, the master among it.
  *
  *                                      AdamW, fp32       AdamW, mixed
@@ -207,6 +213,28 @@ static inline const shd_residency *shd_exchanged_gradient(const shd_plan *plan, 
  *
  * allocated_bytes says what is really taken: reduced gradients are fp32, the fold in rank order keeps one shard of them
  * at stage 1 too, shared gathers keep parameters once per host, and slots, activations and work memory come on top. */
+
+/* Where the plan's rank is in the mesh. */
+static inline shd_mesh shd_policy_mesh(const shd_policy *policy) {
+    return (shd_mesh){.rank = policy->rank,
+                      .world_size = policy->world_size,
+                      .replicas = policy->replicas > 0 ? policy->replicas : 1};
+}
+/* How many ranks one copy of the state is split over, and which of them this one is. */
+static inline int32_t shd_policy_split(const shd_policy *policy) {
+    shd_mesh mesh = shd_policy_mesh(policy);
+    return shd_mesh_split(&mesh);
+}
+static inline int32_t shd_policy_place(const shd_policy *policy) {
+    shd_mesh mesh = shd_policy_mesh(policy);
+    return shd_mesh_place(&mesh);
+}
+
+/* The part of its shard of `group` that this rank adds up over the replicas; all of it with one replica. */
+static inline shd_part shd_policy_part(const shd_policy *policy, const shd_group *group) {
+    shd_mesh mesh = shd_policy_mesh(policy);
+    return shd_part_of(group->shard_count, group->part_count, shd_mesh_replica(&mesh));
+}
 
 /* Makes the plan. `model->size` must be right.
  * Owns: copies what it needs of `model`; destroy *out with shd_plan_destroy.
@@ -231,7 +259,7 @@ bool shd_plan_intersect(const shd_plan *plan, int32_t tensor, int64_t first, int
 /* A 64-bit hash (XXH3) of everything in the plan but the rank: description, policy, layout, buffers, residencies. */
 uint64_t shd_plan_hash(const shd_plan *plan);
 
-/* The same of what is stored: which elements of which tensor lie in which rank's shard, and how many states they have.
+/* The same of what is stored: which elements of which tensor lie in which place's shard, and how many states they have.
  * Plans with equal layout hashes can load each other's shards; how ranks gather, prefetch and compute is not in it. */
 uint64_t shd_plan_layout_hash(const shd_plan *plan);
 

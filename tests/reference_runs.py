@@ -2,12 +2,13 @@
 """Run the reference cases through `sherd train` and compare step by step.
 
 usage: reference_runs.py --sherd build/sherd [--cases DIR] [--only A,B] [--precision fp32|bf16] [--set KEY=VALUE]...
-                         [--quick] [--bitwise]
+                         [--quick] [--replicas] [--bitwise]
 
 For every case: ranks x stage x micro-batch, each in a fresh folder.  Checks loss, grad_norm and lr of every step and the
 final norm of every parameter (from `sherd checkpoint export` to safetensors) against expected.json.  With --bitwise also
 that loss, grad_norm and the exported file are the same bits for every number of ranks and stage
-at one micro-batch size.  --cases defaults to data/golden beside this file, whose README.md states what is computed.
+at one micro-batch size, and one number of replicas.  With --replicas the grid is that of hybrid sharding: meshes of
+replicas x ranks in each, stages 1 to 3, gathers shared and in copies, and one replica to compare with.  --cases defaults to data/golden beside this file, whose README.md states what is computed.
 Exit 0 when all hold; the last line counts them.  Standard library only.
 """
 import argparse, hashlib, json, math, os, struct, subprocess, sys, tempfile
@@ -92,6 +93,17 @@ def run(args, case, folder, ranks, stage, micro, precision, extra=(), label=""):
     return name, None, bits
 
 
+MESHES = [(1, 4), (2, 1), (3, 1), (4, 1), (2, 2), (2, 3), (3, 2), (2, 4), (4, 2), (6, 1), (8, 1)]     # replicas x ranks in each
+QUICK_MESHES = [((1, 4), 3, "shared"), ((2, 2), 1, "shared"), ((2, 2), 3, "copy"), ((2, 4), 2, "copy"), ((4, 2), 3, "shared"), ((4, 1), 2, "shared"),
+                ((2, 1), 1, "copy"), ((2, 3), 3, "shared"), ((3, 1), 3, "shared"), ((3, 2), 1, "copy")]
+
+
+def hybrid_grid(batch, quick):
+    """Runs as (ranks, stage, micro-batch, replicas, gather)."""
+    grid = QUICK_MESHES if quick else [(mesh, s, g) for mesh in MESHES for s in (1, 2, 3) for g in ("shared", "copy")]
+    return [(R * G, s, 1, R, g) for (R, G), s, g in grid if batch % (R * G) == 0]
+
+
 def main():
     ap = argparse.ArgumentParser()
     ap.add_argument("--sherd", required=True)
@@ -100,6 +112,7 @@ def main():
     ap.add_argument("--set", action="append", default=[])
     ap.add_argument("--precision", default="fp32")
     ap.add_argument("--quick", action="store_true")
+    ap.add_argument("--replicas", action="store_true")
     ap.add_argument("--bitwise", action="store_true")
     ap.add_argument("--timeout", type=float, default=120)
     args = ap.parse_args()
@@ -114,12 +127,16 @@ def main():
         grid = [(r, s, m) for r in (1, 2, 3, 4, 6, 8) for s in (0, 1, 2, 3) for m in (1, 2) if B % (r * m) == 0]
         if args.quick:
             grid = [(1, 0, 1), (2, 3, 1), (4, 2, 1), (3, 1, 1) if B % 3 == 0 else (8, 1, 1), (2, 2, 2)]
-        grid = [g for g in grid if B % (g[0] * g[2]) == 0]
+        grid = [(*g, 1, None) for g in grid if B % (g[0] * g[2]) == 0]
+        if args.replicas:
+            grid = hybrid_grid(B, args.quick)
         seen = {}
-        for r, s, m in grid:
-            name, why, bits = run(args, case, folder, r, s, m, args.precision)
+        for r, s, m, replicas, gather in grid:
+            mesh = [f"  replicas: {replicas}", f"  gather: {gather}"] if gather else []
+            label = f" replicas={replicas} gather={gather}" if gather else ""
+            name, why, bits = run(args, case, folder, r, s, m, args.precision, mesh, label)
             if not why and args.bitwise:
-                first = seen.setdefault(m, (name, bits))
+                first = seen.setdefault((m, replicas), (name, bits))
                 if first[1] != bits:
                     why = f"not the same bits as {first[0]}"
             good, bad = good + (not why), bad + bool(why)

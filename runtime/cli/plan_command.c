@@ -67,9 +67,9 @@ static void print_heading(const plan_set *set) {
     printf("%s: %s, %s parameters (%s frozen) in %" PRId32 " units\n", job->top.name,
            shd_job_word("model.family", (int32_t)job->model.family), with_commas(plan->parameter_count, all),
            with_commas(plan->parameter_count - plan->trainable_count, frozen), plan->unit_count);
-    printf("%" PRId32 " rank%s, stage %" PRId32 ", gather %s", policy->world_size, policy->world_size == 1 ? "" : "s",
-           policy->stage, shd_gather_text(policy));
-    if (plan->gather_count > 0 && policy->world_size > 1) printf(", prefetch %" PRId32, policy->prefetch);
+    printf("%" PRId32 " rank%s%s, stage %" PRId32 ", gather %s", policy->world_size, policy->world_size == 1 ? "" : "s",
+           shd_mesh_text(policy).text, policy->stage, shd_gather_text(policy));
+    if (plan->gather_count > 0 && shd_policy_split(policy) > 1) printf(", prefetch %" PRId32, policy->prefetch);
     int64_t micro_steps = job->train.global_batch / (job->train.micro_batch * job->run.ranks);
     printf(", %" PRId64 " micro-batch%s of %" PRId64 " x %" PRId64 " tokens per rank and step\n\n", micro_steps,
            micro_steps == 1 ? "" : "es", job->train.micro_batch, job->model.context);
@@ -116,10 +116,11 @@ static void print_notes(const shd_plan *plan) {
            "ZeRO\npapers count them, for ranks that share nothing; 'master' are fp32 copies of parameters in fewer "
            "bits: none in\nfp32; 'reduce_buffers' hold the gradients of the units in backward until they are folded "
            "into shards.\nMemory that ranks share is charged to them in equal parts.\n");
-    if (plan->policy.world_size > 1 && plan->policy.gather_shared)
-        printf("\nWith gather shared, stages 1 to 3 take the same: parameters live once per host, and gradients are "
+    if (plan->policy.gather_shared)
+        printf("\nWith gather shared, stages 1 to 3 take the same: parameters live once per %s, and gradients are "
                "folded into\nshards at every stage. '--set shard.gather=copy' shows what ranks with copies of their "
-               "own take.\n");
+               "own take.\n",
+               plan->policy.replicas > 1 ? "replica" : "host");
 }
 
 static void print_comparison(const plan_set *set) {
@@ -193,11 +194,12 @@ static int print_json(const plan_set *set) {
     for (int stage = 0; stage < STAGES; stage++) json_array_append_new(stages, stage_json(set->plans[stage]));
     for (int32_t b = 0; b < plan->buffer_count; b++)
         json_array_append_new(buffers, buffer_json(plan, &plan->buffers[b]));
-    json_t *json = json_pack("{s:s, s:i, s:i, s:i, s:I, s:I, s:i, s:I, s:o, s:o}", "job", set->job->top.name, "ranks",
-                             (int)plan->policy.world_size, "stage", (int)plan->policy.stage, "prefetch",
-                             (int)plan->policy.prefetch, "parameters", (json_int_t)plan->parameter_count, "trainable",
-                             (json_int_t)plan->trainable_count, "units", (int)plan->unit_count, "sample_bytes",
-                             (json_int_t)set->sample_bytes, "stages", stages, "buffers", buffers);
+    json_t *json = json_pack("{s:s, s:i, s:i, s:i, s:i, s:I, s:I, s:i, s:I, s:o, s:o}", "job", set->job->top.name,
+                             "ranks", (int)plan->policy.world_size, "replicas", (int)plan->policy.replicas, "stage",
+                             (int)plan->policy.stage, "prefetch", (int)plan->policy.prefetch, "parameters",
+                             (json_int_t)plan->parameter_count, "trainable", (json_int_t)plan->trainable_count, "units",
+                             (int)plan->unit_count, "sample_bytes", (json_int_t)set->sample_bytes, "stages", stages,
+                             "buffers", buffers);
     int written = json ? json_dumpf(json, stdout, JSON_INDENT(2)) : -1;
     json_decref(json);
     printf("\n");

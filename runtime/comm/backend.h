@@ -43,7 +43,8 @@ typedef struct shd_backend {
     /* Says goodbye and releases everything. */
     void (*close)(void *state);
 
-    /* The arenas; NULL when their size is 0. */
+    /* The arenas; NULL when their size is 0. HOST holds those of all shard groups, one after another: comm.c has made its
+     * config's host_bytes their sum. */
     void *(*exported)(void *state, int32_t rank);
     void *(*host)(void *state);
 
@@ -56,6 +57,9 @@ typedef struct shd_backend {
     sherd_status (*gather)(void *state, void *full, const void *shard, int64_t shard_bytes);
     sherd_status (*reduce)(void *state, float *accumulator, const void *contribution, sherd_dtype dtype,
                            int64_t shard_count, bool first);
+    /* That of shd_comm_reduce_replicas and shd_comm_gather_replicas. Optional, both, for backends without replicas. */
+    sherd_status (*reduce_replicas)(void *state, float *values, int64_t count, int64_t part_count);
+    sherd_status (*gather_replicas)(void *state, float *values, int64_t count, int64_t part_count);
 
     /* Exchanges are numbered from 1. post hands in the own bytes and wakes peers that doze; posted says how many
      * exchanges `rank` has posted; mail lends what `rank` posted as number `number`, the latest or the one before. */

@@ -18,9 +18,8 @@
 
 const char *shd_collective_text(shd_collective collective) {
     static const char *const texts[SHD_COLLECTIVES] = {
-        [SHD_COLLECTIVE_GATHER] = "GATHER",
-        [SHD_COLLECTIVE_GATHER_GRADIENT] = "GATHER_GRADIENT",
-        [SHD_COLLECTIVE_REDUCE] = "REDUCE",
+        [SHD_COLLECTIVE_GATHER] = "GATHER",     [SHD_COLLECTIVE_GATHER_GRADIENT] = "GATHER_GRADIENT",
+        [SHD_COLLECTIVE_REDUCE] = "REDUCE",     [SHD_COLLECTIVE_REDUCE_REPLICAS] = "REDUCE_REPLICAS",
         [SHD_COLLECTIVE_EXCHANGE] = "EXCHANGE",
     };
     return collective >= 0 && collective < SHD_COLLECTIVES ? texts[collective] : "unknown collective";
@@ -35,6 +34,8 @@ static sherd_status check_config(const shd_comm_config *config) {
     if (config->rank < 0 || config->rank >= config->world_size)
         return shd_fail(SHERD_ARGUMENT, "rank %d is not between 0 and %d, the world size being %d", config->rank,
                         config->world_size - 1, config->world_size);
+    if (config->replicas < 0 || (config->replicas && config->world_size % config->replicas))
+        return shd_fail(SHERD_ARGUMENT, "%d replicas do not divide %d ranks", config->replicas, config->world_size);
     if (config->world_size > 1 && (!config->rendezvous || !*config->rendezvous))
         return shd_fail(SHERD_ARGUMENT, "%d ranks need a rendezvous name to meet under", config->world_size);
     if (config->exported_bytes < 0 || config->host_bytes < 0 || config->unit_count < 0)
@@ -45,6 +46,16 @@ static sherd_status check_config(const shd_comm_config *config) {
         return shd_fail(SHERD_ARGUMENT, "time-outs of %g s and, at the start, %g s: both must be positive and finite",
                         config->timeout_s, config->start_timeout_s);
     return SHERD_OK;
+}
+
+/* The backend's HOST arena holds those of all shard groups. */
+static sherd_status open_backend(shd_comm *comm, const shd_comm_config *config) {
+    shd_comm_config whole = *config;
+    whole.replicas = comm->mesh.replicas;
+    if (!shd_mul_checked(config->host_bytes, whole.replicas, &whole.host_bytes))
+        return shd_fail(SHERD_ARGUMENT, "%d replicas of %lld bytes on the host: out of range", whole.replicas,
+                        (long long)config->host_bytes);
+    return comm->backend->open(&whole, &comm->state);
 }
 
 sherd_status shd_comm_create(const shd_comm_config *config, shd_comm **out) {
@@ -59,11 +70,14 @@ sherd_status shd_comm_create(const shd_comm_config *config, shd_comm **out) {
     comm->backend = config->world_size == 1 ? &shd_backend_self : &shd_backend_shm;
     comm->rank = config->rank;
     comm->world_size = config->world_size;
+    comm->mesh = (shd_mesh){
+        .rank = config->rank, .world_size = config->world_size, .replicas = config->replicas ? config->replicas : 1};
     comm->unit_count = config->unit_count;
     comm->exported_bytes = config->exported_bytes;
+    comm->host_bytes = config->host_bytes;
     comm->timeout_ms = config->timeout_s * 1e3;
     comm->spin_turns = shd_watch_spin_turns(config->world_size);
-    sherd_status status = comm->backend->open(config, &comm->state);
+    sherd_status status = open_backend(comm, config);
     if (status != SHERD_OK) {
         shd_free(comm->notes);
         shd_free(comm);
@@ -91,7 +105,10 @@ void *shd_comm_exported(shd_comm *comm, int32_t rank) {
     return comm->backend->exported(comm->state, rank);
 }
 
-void *shd_comm_host(shd_comm *comm) { return comm->backend->host(comm->state); }
+void *shd_comm_host(shd_comm *comm) {
+    unsigned char *all = comm->backend->host(comm->state);
+    return all ? all + shd_mesh_replica(&comm->mesh) * comm->host_bytes : NULL;
+}
 
 /* --- counters ----------------------------------------------------------------------------------------------------- */
 
@@ -104,11 +121,13 @@ void shd_comm_signal(shd_comm *comm, int32_t kind, int32_t unit) {
     comm->backend->signal(comm->state, kind, unit);
 }
 
-bool shd_comm_reached(const shd_comm *comm, int32_t kind, int32_t unit, int64_t target) {
+bool shd_comm_reached(const shd_comm *comm, shd_scope scope, int32_t kind, int32_t unit, int64_t target) {
     assert(counter_exists(comm, kind, unit));
-    for (int32_t rank = 0; rank < comm->world_size; rank++) {
+    int32_t count = shd_mesh_count(&comm->mesh, scope);
+    for (int32_t i = 0; i < count; i++) {
+        int32_t rank = shd_mesh_member(&comm->mesh, scope, i);
         if (comm->backend->counter(comm->state, rank, kind, unit) >= target) continue;
-        shd_watch_note(comm, &(shd_wait_note){.kind = kind, .unit = unit, .target = target});
+        shd_watch_note(comm, &(shd_wait_note){.scope = scope, .kind = kind, .unit = unit, .target = target});
         return false;
     }
     return true;
@@ -116,14 +135,22 @@ bool shd_comm_reached(const shd_comm *comm, int32_t kind, int32_t unit, int64_t 
 
 /* --- collectives -------------------------------------------------------------------------------------------------- */
 
-/* Counts one collective in which each peer's part is `peer_bytes`, all of it moved or none. */
-static void count_call(shd_comm *comm, shd_collective collective, int64_t peer_bytes, bool moved) {
-    int64_t bytes = (comm->world_size - 1) * peer_bytes;
+/* Counts one collective over `scope` in which each peer's part is `peer_bytes`, of all of which `moved_bytes` were
+ * moved. */
+static void count_call(shd_comm *comm, shd_collective collective, shd_scope scope, int64_t peer_bytes,
+                       int64_t moved_bytes) {
+    int32_t peers = shd_mesh_count(&comm->mesh, scope) - 1;
+    int64_t bytes = peers * peer_bytes;
     comm->stats.calls[collective]++;
     comm->stats.logical_bytes[collective] += bytes;
-    if (moved) comm->stats.moved_bytes[collective] += bytes;
-    shd_log(SHERD_LOG_TRACE, "comm: rank %d: %s, %lld bytes from %d peers%s", comm->rank,
-            shd_collective_text(collective), (long long)bytes, comm->world_size - 1, moved ? "" : ", in place");
+    comm->stats.moved_bytes[collective] += moved_bytes;
+    shd_log(SHERD_LOG_TRACE, "comm: rank %d: %s, %lld bytes from %d peers, %lld moved", comm->rank,
+            shd_collective_text(collective), (long long)bytes, peers, (long long)moved_bytes);
+}
+
+/* The same where every peer's part is moved. */
+static void count_moved(shd_comm *comm, shd_collective collective, shd_scope scope, int64_t peer_bytes) {
+    count_call(comm, collective, scope, peer_bytes, (shd_mesh_count(&comm->mesh, scope) - 1) * peer_bytes);
 }
 
 sherd_status shd_comm_announce(shd_comm *comm, shd_collective collective, int32_t unit, int64_t bytes) {
@@ -140,10 +167,14 @@ sherd_status shd_comm_announce(shd_comm *comm, shd_collective collective, int32_
 }
 
 /* True when [pointer, pointer + bytes) lies in the own EXPORTED arena. */
-static bool is_exported(const shd_comm *comm, const void *pointer, int64_t bytes) {
-    if (comm->world_size == 1) return true; /* nobody else has to reach it */
+static bool lies_exported(const shd_comm *comm, const void *pointer, int64_t bytes) {
     uintptr_t base = (uintptr_t)comm->backend->exported(comm->state, comm->rank), at = (uintptr_t)pointer;
     return at >= base && bytes <= comm->exported_bytes && at - base <= (uintptr_t)(comm->exported_bytes - bytes);
+}
+
+/* The same, or nobody else of the shard group has to reach it. */
+static bool is_exported(const shd_comm *comm, const void *pointer, int64_t bytes) {
+    return shd_mesh_split(&comm->mesh) == 1 || lies_exported(comm, pointer, bytes);
 }
 
 static bool overlap(const void *a, int64_t a_bytes, const void *b, int64_t b_bytes) {
@@ -158,14 +189,14 @@ static sherd_status check_gather(const shd_comm *comm, shd_collective collective
     int64_t full_bytes;
     if (collective != SHD_COLLECTIVE_GATHER && collective != SHD_COLLECTIVE_GATHER_GRADIENT)
         return shd_fail(SHERD_ARGUMENT, "a gather cannot count as %s", name);
-    if (shard_bytes < 0 || shard_bytes % 64 || !shd_mul_checked(shard_bytes, comm->world_size, &full_bytes))
+    if (shard_bytes < 0 || shard_bytes % 64 || !shd_mul_checked(shard_bytes, shd_mesh_split(&comm->mesh), &full_bytes))
         return shd_fail(SHERD_ARGUMENT, "%s of shards of %lld bytes: not a multiple of 64", name,
                         (long long)shard_bytes);
     if (shard_bytes == 0) return SHERD_OK;
     if (!is_exported(comm, shard, shard_bytes))
         return shd_fail(SHERD_ARGUMENT, "%s: the shard of %lld bytes is not in the exported arena", name,
                         (long long)shard_bytes);
-    bool in_place = (uintptr_t)shard == (uintptr_t)full + (uintptr_t)(comm->rank * shard_bytes);
+    bool in_place = (uintptr_t)shard == (uintptr_t)full + (uintptr_t)(shd_mesh_place(&comm->mesh) * shard_bytes);
     if (in_place ? !is_exported(comm, full, full_bytes) : overlap(full, full_bytes, shard, shard_bytes))
         return shd_fail(SHERD_ARGUMENT,
                         "%s: the full buffer holds the shard, but not in its place of an exported buffer", name);
@@ -177,7 +208,7 @@ sherd_status shd_comm_gather(shd_comm *comm, shd_collective collective, void *fu
     SHD_TRY(check_gather(comm, collective, full, shard, shard_bytes));
     SHD_TRY(shd_watch_failure(comm));
     if (shard_bytes) SHD_TRY(comm->backend->gather(comm->state, full, shard, shard_bytes));
-    count_call(comm, collective, shard_bytes, true);
+    count_moved(comm, collective, SHD_SCOPE_GROUP, shard_bytes);
     return SHERD_OK;
 }
 
@@ -185,7 +216,7 @@ sherd_status shd_comm_gather_shared(shd_comm *comm, int64_t shard_bytes) {
     if (shard_bytes < 0)
         return shd_fail(SHERD_ARGUMENT, "GATHER of shards of %lld bytes: negative", (long long)shard_bytes);
     SHD_TRY(shd_watch_failure(comm));
-    count_call(comm, SHD_COLLECTIVE_GATHER, shard_bytes, false);
+    count_call(comm, SHD_COLLECTIVE_GATHER, SHD_SCOPE_GROUP, shard_bytes, 0);
     return SHERD_OK;
 }
 
@@ -196,7 +227,7 @@ sherd_status shd_comm_reduce(shd_comm *comm, float *accumulator, const void *con
         return shd_fail(SHERD_ARGUMENT, "REDUCE of %s: fp32 and bf16 can be reduced", shd_dtype_text(dtype));
     if (shard_count < 0 || !shd_mul_checked(shard_count, (int64_t)sizeof(float), &sum_bytes) ||
         !shd_mul_checked(shard_count, shd_dtype_bytes(dtype), &shard_bytes) ||
-        !shd_mul_checked(shard_bytes, comm->world_size, &full_bytes))
+        !shd_mul_checked(shard_bytes, shd_mesh_split(&comm->mesh), &full_bytes))
         return shd_fail(SHERD_ARGUMENT, "REDUCE of shards of %lld elements: out of range", (long long)shard_count);
     if (shard_count && !is_exported(comm, contribution, full_bytes))
         return shd_fail(SHERD_ARGUMENT, "REDUCE: the contribution of %lld bytes is not in the exported arena",
@@ -205,7 +236,41 @@ sherd_status shd_comm_reduce(shd_comm *comm, float *accumulator, const void *con
         return shd_fail(SHERD_ARGUMENT, "REDUCE: the accumulator overlaps the contribution");
     SHD_TRY(shd_watch_failure(comm));
     if (shard_count) SHD_TRY(comm->backend->reduce(comm->state, accumulator, contribution, dtype, shard_count, first));
-    count_call(comm, SHD_COLLECTIVE_REDUCE, shard_bytes, true);
+    count_moved(comm, SHD_COLLECTIVE_REDUCE, SHD_SCOPE_GROUP, shard_bytes);
+    return SHERD_OK;
+}
+
+/* --- over the replicas -------------------------------------------------------------------------------------------- */
+
+static sherd_status check_parts(const shd_comm *comm, shd_collective collective, const float *values, int64_t count,
+                                int64_t part_count) {
+    const char *name = shd_collective_text(collective);
+    int64_t bytes, room;
+    if (count < 0 || part_count < 0 || !shd_mul_checked(count, (int64_t)sizeof(float), &bytes) ||
+        !shd_mul_checked(part_count, comm->mesh.replicas, &room) || room < count)
+        return shd_fail(SHERD_ARGUMENT, "%s of %lld values in parts of %lld: %d replicas do not cover them", name,
+                        (long long)count, (long long)part_count, comm->mesh.replicas);
+    if (count && comm->mesh.replicas > 1 && !lies_exported(comm, values, bytes))
+        return shd_fail(SHERD_ARGUMENT, "%s: the %lld values are not in the exported arena", name, (long long)count);
+    return shd_watch_failure(comm);
+}
+
+sherd_status shd_comm_reduce_replicas(shd_comm *comm, float *values, int64_t count, int64_t part_count) {
+    SHD_TRY(check_parts(comm, SHD_COLLECTIVE_REDUCE_REPLICAS, values, count, part_count));
+    shd_part own = shd_part_of(count, part_count, shd_mesh_replica(&comm->mesh));
+    if (own.count && comm->mesh.replicas > 1)
+        SHD_TRY(comm->backend->reduce_replicas(comm->state, values, count, part_count));
+    count_call(comm, SHD_COLLECTIVE_REDUCE_REPLICAS, SHD_SCOPE_REPLICAS, part_count * (int64_t)sizeof(float),
+               (comm->mesh.replicas - 1) * own.count * (int64_t)sizeof(float));
+    return SHERD_OK;
+}
+
+sherd_status shd_comm_gather_replicas(shd_comm *comm, float *values, int64_t count, int64_t part_count) {
+    SHD_TRY(check_parts(comm, SHD_COLLECTIVE_GATHER_GRADIENT, values, count, part_count));
+    shd_part own = shd_part_of(count, part_count, shd_mesh_replica(&comm->mesh));
+    if (own.count < count) SHD_TRY(comm->backend->gather_replicas(comm->state, values, count, part_count));
+    count_call(comm, SHD_COLLECTIVE_GATHER_GRADIENT, SHD_SCOPE_REPLICAS, part_count * (int64_t)sizeof(float),
+               (count - own.count) * (int64_t)sizeof(float));
     return SHERD_OK;
 }
 
@@ -228,7 +293,8 @@ sherd_status shd_comm_post(shd_comm *comm, const void *mine, int64_t bytes) {
 bool shd_comm_posted(const shd_comm *comm) {
     for (int32_t rank = 0; rank < comm->world_size; rank++) {
         if (comm->backend->posted(comm->state, rank) >= comm->exchanges) continue;
-        shd_watch_note(comm, &(shd_wait_note){.kind = SHD_WAIT_EXCHANGE, .target = comm->exchanges});
+        shd_watch_note(comm,
+                       &(shd_wait_note){.scope = SHD_SCOPE_ALL, .kind = SHD_WAIT_EXCHANGE, .target = comm->exchanges});
         return false;
     }
     return true;
@@ -250,7 +316,7 @@ sherd_status shd_comm_collect(shd_comm *comm, void *all) {
         if (bytes) memcpy((unsigned char *)all + rank * bytes, mail, (size_t)bytes);
     }
     comm->open_exchange = false;
-    count_call(comm, SHD_COLLECTIVE_EXCHANGE, comm->exchange_bytes, true);
+    count_moved(comm, SHD_COLLECTIVE_EXCHANGE, SHD_SCOPE_ALL, comm->exchange_bytes);
     return SHERD_OK;
 }
 

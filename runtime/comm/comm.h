@@ -4,13 +4,17 @@
  * rank into an error on all. Backends: `self` (one rank, no communication), `shm` (ranks of one host over shared
  * memory).
  *
+ * Ranks form a mesh (mesh.h): gathers and reduces are among those of a shard group, except where they are said to be
+ * among its replicas.
+ *
  * Memory that peers reach lies in two arenas which the comm owns: EXPORTED (one per rank, readable by all) and HOST
- * (one for all). Order between ranks is the caller's, by counters (program.h says which): a collective touches memory
+ * (one for all ranks of a shard group). Order between ranks is the caller's, by counters (program.h says which): a collective touches memory
  * at once. Threads: a comm belongs to its rank's thread. Ranks are processes, or threads of one process, each with its
  * own comm. */
 #ifndef SHD_COMM_COMM_H
 #define SHD_COMM_COMM_H
 
+#include "runtime/base/mesh.h"
 #include "runtime/device/pool.h"
 
 #include <sherd/dtype.h>
@@ -20,14 +24,15 @@
 
 typedef struct shd_comm shd_comm;
 
-enum { SHD_COMM_MAX_RANKS = 64, SHD_COMM_EXCHANGE_BYTES = 4096, SHD_COMM_COUNTER_KINDS = 3 };
+enum { SHD_COMM_MAX_RANKS = 64, SHD_COMM_EXCHANGE_BYTES = 4096, SHD_COMM_COUNTER_KINDS = 5 };
 
 typedef struct shd_comm_config {
     int32_t rank, world_size;
+    int32_t replicas;       /* shard groups; divides world_size; 0 is taken for 1 */
     const char *rendezvous; /* name under which the ranks of this job meet; NULL allowed with one rank */
     uint64_t fingerprint;   /* must be equal on all ranks: a hash of all they must agree on */
     int64_t exported_bytes; /* per rank, equal on all */
-    int64_t host_bytes;     /* once per host */
+    int64_t host_bytes;     /* once per shard group */
     int32_t unit_count;     /* counters are kept per (rank, kind, unit) */
     double timeout_s, start_timeout_s;
     shd_pool *pool; /* for wide loops; borrowed for the comm's life */
@@ -45,7 +50,8 @@ void shd_comm_decline(const shd_comm_config *config, const char *cause);
 /* Accepts NULL. Peers that wait for this rank, unless they left too, fail with PEER. */
 void shd_comm_destroy(shd_comm *comm);
 
-/* The arenas; NULL when their size is 0. shd_comm_exported(comm, own rank) is where this rank writes. */
+/* The arenas; NULL when their size is 0. shd_comm_exported(comm, own rank) is where this rank writes; HOST is that of its
+ * shard group. */
 void *shd_comm_exported(shd_comm *comm, int32_t rank);
 void *shd_comm_host(shd_comm *comm);
 
@@ -54,8 +60,8 @@ void *shd_comm_host(shd_comm *comm);
 /* Raises this rank's counter by one and wakes peers that sleep in a pause; everything this rank wrote before is visible
  * to whoever sees it. */
 void shd_comm_signal(shd_comm *comm, int32_t kind, int32_t unit);
-/* True when the counter of every rank is at least `target`. Never blocks. */
-bool shd_comm_reached(const shd_comm *comm, int32_t kind, int32_t unit, int64_t target);
+/* True when the counter of every rank in `scope` is at least `target`. Never blocks. */
+bool shd_comm_reached(const shd_comm *comm, shd_scope scope, int32_t kind, int32_t unit, int64_t target);
 
 /* One turn of waiting for something another rank does: the caller checks its condition, calls this, checks again. Spins
  * with pause, then sched_yield, then sleeps until a peer signals or posts (or a short time is over). `turns` starts at
@@ -75,6 +81,7 @@ typedef enum shd_collective {
     SHD_COLLECTIVE_GATHER,
     SHD_COLLECTIVE_GATHER_GRADIENT,
     SHD_COLLECTIVE_REDUCE,
+    SHD_COLLECTIVE_REDUCE_REPLICAS,
     SHD_COLLECTIVE_EXCHANGE,
     SHD_COLLECTIVES
 } shd_collective;
@@ -85,21 +92,29 @@ const char *shd_collective_text(shd_collective collective);
  * -1: none. */
 sherd_status shd_comm_announce(shd_comm *comm, shd_collective collective, int32_t unit, int64_t bytes);
 
-/* full[r·shard_bytes …] = rank r's `shard`, for every r. `shard` lies in this rank's EXPORTED arena; either `full` does
+/* full[g·shard_bytes …] = the `shard` of place g, for every g of the shard group. `shard` lies in this rank's EXPORTED arena; either `full` does
  * not touch it, and peers' shards are at the same offset; or in place: `full` is exported too, at the same offset on
- * every rank, and every rank's shard is in its own place of its `full` (the own part is left alone). shard_bytes: a
+ * every rank, and every rank's shard is at its place of its `full` (the own part is left alone). shard_bytes: a
  * multiple of 64, ≥ 0. Counts the collective as `collective` (GATHER or GATHER_GRADIENT). Fails: ARGUMENT; what is
  * recorded as in shd_comm_pause. */
 sherd_status shd_comm_gather(shd_comm *comm, shd_collective collective, void *full, const void *shard,
                              int64_t shard_bytes);
-/* A gather that needs no copy because the parameters live once on the host: counts it, moves nothing. */
+/* A gather that needs no copy because the parameters live once for the shard group: counts it, moves nothing. */
 sherd_status shd_comm_gather_shared(shd_comm *comm, int64_t shard_bytes);
 
 /* accumulator[i] = (first ? 0th rank's : accumulator[i] + 0th rank's) + 1st rank's + …, each addition rounded to fp32,
- * in rank order, for this rank's shard: elements [rank·shard_count, (rank+1)·shard_count) of `contribution`, of type
- * `dtype` (FP32 or BF16), which lies in the EXPORTED arena, peers' at the same offset. */
+ * in order of the shard group's places, for this rank's shard: elements [place·shard_count, (place+1)·shard_count) of
+ * `contribution`, of type `dtype` (FP32 or BF16), which lies in the EXPORTED arena, peers' at the same offset. */
 sherd_status shd_comm_reduce(shd_comm *comm, float *accumulator, const void *contribution, sherd_dtype dtype,
                              int64_t shard_count, bool first);
+
+/* The sum over replicas in two halves. Every rank has `count` values in its EXPORTED arena, at the same offset; replica
+ * r's part is shd_part_of(count, part_count, r). reduce: values[i] of the own part = replica 0's + replica 1's + …, each
+ * addition rounded to fp32, in order of replicas. gather: the other parts become those of the replicas whose own they
+ * are. Counted as REDUCE_REPLICAS, and as GATHER_GRADIENT; logical bytes are those of the largest part. Fails:
+ * ARGUMENT; what is recorded as in shd_comm_pause. */
+sherd_status shd_comm_reduce_replicas(shd_comm *comm, float *values, int64_t count, int64_t part_count);
+sherd_status shd_comm_gather_replicas(shd_comm *comm, float *values, int64_t count, int64_t part_count);
 
 /* A small all-gather in two halves. post: hands in `bytes` (≤ SHD_COMM_EXCHANGE_BYTES, equal on all ranks), never
  * blocks; posted: true once every rank has; collect: copies all ranks' bytes, in rank order, to `all`. An exchange is

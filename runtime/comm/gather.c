@@ -1,4 +1,4 @@
-/* The copy of all ranks' shards into one buffer. */
+/* Copies: of all ranks' shards into one buffer, and of one range. */
 #include "runtime/comm/wide.h"
 
 #include "runtime/base/arith.h"
@@ -38,4 +38,9 @@ void shd_wide_gather(shd_pool *pool, unsigned char *full, const unsigned char *c
     } else {
         for (int64_t i = 0; i < task_count; i++) copy_task(&work, i, 0);
     }
+}
+
+void shd_wide_copy(shd_pool *pool, unsigned char *to, const unsigned char *from, int64_t bytes) {
+    /* A gather from one other rank. */
+    shd_wide_gather(pool, to, &from, 1, 0, bytes);
 }

@@ -7,6 +7,7 @@
 #include "runtime/comm/comm.h"
 
 #include <assert.h>
+#include <string.h>
 
 enum {
     TASK_ELEMENTS = 1 << 16, /* what one task adds: 256 KB of each source */
@@ -109,7 +110,7 @@ static fold_fn choose_fold(sherd_dtype dtype) { return dtype == SHERD_BF16 ? fol
 #endif
 
 typedef struct fold {
-    float *accumulator;
+    float *accumulator; /* of a sum: where it goes */
     const void *const *sources;
     int32_t source_count;
     int64_t count;
@@ -126,6 +127,30 @@ static void fold_task(void *argument, int64_t index, int32_t worker) {
                   work->first);
 }
 
+/* A sum of fp32 passes through memory of its own, so that it may replace a source. */
+static void sum_task(void *argument, int64_t index, int32_t worker) {
+    (void)worker;
+    const fold *work = argument;
+    int64_t begin = index * TASK_ELEMENTS, end = shd_min(begin + TASK_ELEMENTS, work->count);
+    for (int64_t at = begin; at < end; at += CHUNK_ELEMENTS) {
+        const void *sources[SHD_COMM_MAX_RANKS] = {0};
+        float sum[CHUNK_ELEMENTS];
+        int64_t count = shd_min(CHUNK_ELEMENTS, end - at);
+        for (int32_t s = 0; s < work->source_count; s++) sources[s] = (const float *)work->sources[s] + at;
+        work->run(sum, sources, work->source_count, 0, count, true);
+        memcpy(work->accumulator + at, sum, (size_t)count * sizeof *sum);
+    }
+}
+
+static void run_tasks(shd_pool *pool, void (*task)(void *argument, int64_t index, int32_t worker), fold *work) {
+    int64_t task_count = shd_div_ceil(work->count, TASK_ELEMENTS);
+    if (pool && task_count > 1) {
+        shd_pool_run(pool, task, work, task_count);
+    } else {
+        for (int64_t i = 0; i < task_count; i++) task(work, i, 0);
+    }
+}
+
 void shd_wide_fold(shd_pool *pool, float *accumulator, const void *const *sources, sherd_dtype dtype,
                    int32_t source_count, int64_t count, bool first) {
     assert(source_count <= SHD_COMM_MAX_RANKS && (dtype == SHERD_FP32 || dtype == SHERD_BF16));
@@ -135,10 +160,15 @@ void shd_wide_fold(shd_pool *pool, float *accumulator, const void *const *source
                  .count = count,
                  .first = first,
                  .run = choose_fold(dtype)};
-    int64_t task_count = shd_div_ceil(count, TASK_ELEMENTS);
-    if (pool && task_count > 1) {
-        shd_pool_run(pool, fold_task, &work, task_count);
-    } else {
-        for (int64_t i = 0; i < task_count; i++) fold_task(&work, i, 0);
-    }
+    run_tasks(pool, fold_task, &work);
+}
+
+void shd_wide_sum(shd_pool *pool, float *out, const void *const *sources, int32_t source_count, int64_t count) {
+    assert(source_count <= SHD_COMM_MAX_RANKS);
+    fold work = {.accumulator = out,
+                 .sources = sources,
+                 .source_count = source_count,
+                 .count = count,
+                 .run = choose_fold(SHERD_FP32)};
+    run_tasks(pool, sum_task, &work);
 }

@@ -21,6 +21,7 @@
 typedef struct shm {
     shd_pool *pool;
     int32_t rank, world_size;
+    shd_mesh mesh;
     int64_t exported_bytes, host_bytes, control_bytes;
     unsigned char *exported[SHD_COMM_MAX_RANKS];
     void *host, *control_block;
@@ -135,6 +136,7 @@ static sherd_status shm_open_comm(const shd_comm_config *config, void **state) {
     comm->pool = config->pool;
     comm->rank = config->rank;
     comm->world_size = config->world_size;
+    comm->mesh = (shd_mesh){.rank = config->rank, .world_size = config->world_size, .replicas = config->replicas};
     comm->exported_bytes = config->exported_bytes;
     comm->host_bytes = config->host_bytes;
     comm->control_bytes = shd_control_bytes(config->world_size, config->unit_count);
@@ -178,27 +180,59 @@ static void shm_peers(void *state, shd_peer *out) {
 
 /* --- collectives -------------------------------------------------------------------------------------------------- */
 
+/* Where the i-th rank of a scope has what this rank has at `own`: in its EXPORTED arena, at the same offset. What only
+ * this rank reaches may lie anywhere. */
+static const unsigned char *at_member(const shm *comm, shd_scope scope, int32_t i, const void *own) {
+    int32_t rank = shd_mesh_member(&comm->mesh, scope, i);
+    if (rank == comm->rank) return own;
+    return comm->exported[rank] + ((const unsigned char *)own - comm->exported[comm->rank]);
+}
+
 static sherd_status shm_gather(void *state, void *full, const void *shard, int64_t shard_bytes) {
     shm *comm = state;
-    int64_t offset = (const unsigned char *)shard - comm->exported[comm->rank], step = 0;
-    if (shard == (unsigned char *)full + comm->rank * shard_bytes) {
-        step = shard_bytes;
-        offset -= comm->rank * shard_bytes;
-    }
+    int32_t split = shd_mesh_split(&comm->mesh), place = shd_mesh_place(&comm->mesh);
+    bool in_place = shard == (unsigned char *)full + place * shard_bytes;
     const unsigned char *sources[SHD_COMM_MAX_RANKS];
-    for (int32_t r = 0; r < comm->world_size; r++) sources[r] = comm->exported[r] + offset + r * step;
-    shd_wide_gather(comm->pool, full, sources, comm->world_size, comm->rank, shard_bytes);
+    for (int32_t g = 0; g < split; g++)
+        sources[g] =
+            at_member(comm, SHD_SCOPE_GROUP, g, in_place ? (const unsigned char *)full + g * shard_bytes : shard);
+    shd_wide_gather(comm->pool, full, sources, split, place, shard_bytes);
     return SHERD_OK;
 }
 
 static sherd_status shm_reduce(void *state, float *accumulator, const void *contribution, sherd_dtype dtype,
                                int64_t shard_count, bool first) {
     shm *comm = state;
-    int64_t offset = (const unsigned char *)contribution - comm->exported[comm->rank];
-    offset += comm->rank * shard_count * shd_dtype_bytes(dtype);
+    int32_t split = shd_mesh_split(&comm->mesh);
+    const unsigned char *shard =
+        (const unsigned char *)contribution + shd_mesh_place(&comm->mesh) * shard_count * shd_dtype_bytes(dtype);
     const void *sources[SHD_COMM_MAX_RANKS];
-    for (int32_t r = 0; r < comm->world_size; r++) sources[r] = comm->exported[r] + offset;
-    shd_wide_fold(comm->pool, accumulator, sources, dtype, comm->world_size, shard_count, first);
+    for (int32_t g = 0; g < split; g++) sources[g] = at_member(comm, SHD_SCOPE_GROUP, g, shard);
+    shd_wide_fold(comm->pool, accumulator, sources, dtype, split, shard_count, first);
+    return SHERD_OK;
+}
+
+static sherd_status shm_reduce_replicas(void *state, float *values, int64_t count, int64_t part_count) {
+    shm *comm = state;
+    shd_part own = shd_part_of(count, part_count, shd_mesh_replica(&comm->mesh));
+    const void *sources[SHD_COMM_MAX_RANKS];
+    for (int32_t r = 0; r < comm->mesh.replicas; r++)
+        sources[r] = at_member(comm, SHD_SCOPE_REPLICAS, r, values + own.first);
+    shd_wide_sum(comm->pool, values + own.first, sources, comm->mesh.replicas, own.count);
+    return SHERD_OK;
+}
+
+static sherd_status shm_gather_replicas(void *state, float *values, int64_t count, int64_t part_count) {
+    shm *comm = state;
+    /* The next replica first, so that not all read the same one. */
+    for (int32_t i = 1; i < comm->mesh.replicas; i++) {
+        int32_t r = (shd_mesh_replica(&comm->mesh) + i) % comm->mesh.replicas;
+        shd_part part = shd_part_of(count, part_count, r);
+        if (part.count)
+            shd_wide_copy(comm->pool, (unsigned char *)(values + part.first),
+                          at_member(comm, SHD_SCOPE_REPLICAS, r, values + part.first),
+                          part.count * (int64_t)sizeof *values);
+    }
     return SHERD_OK;
 }
 
@@ -248,6 +282,8 @@ const shd_backend shd_backend_shm = {
     .counter = shm_counter,
     .gather = shm_gather,
     .reduce = shm_reduce,
+    .reduce_replicas = shm_reduce_replicas,
+    .gather_replicas = shm_gather_replicas,
     .post = shm_post,
     .posted = shm_posted,
     .mail = shm_mail,

@@ -102,6 +102,7 @@ static bool is_behind(const shd_comm *comm, int32_t rank) {
     int32_t count = (int32_t)shd_min(comm->notes->count, SHD_WAIT_NOTES);
     for (int32_t i = 0; i < count; i++) {
         const shd_wait_note *note = &comm->notes->notes[i];
+        if (!shd_mesh_has(&comm->mesh, note->scope, rank)) continue;
         int64_t value = note->kind == SHD_WAIT_EXCHANGE
                             ? comm->backend->posted(comm->state, rank)
                             : comm->backend->counter(comm->state, rank, note->kind, note->unit);

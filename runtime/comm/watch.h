@@ -4,10 +4,11 @@
 
 #include "runtime/comm/backend.h"
 
-/* A condition that was found not to hold: counter (kind, unit) below target somewhere, or exchange `target` not posted
- * by all. */
+/* A condition that was found not to hold: counter (kind, unit) below target somewhere in scope, or exchange `target` not
+ * posted by all. */
 enum { SHD_WAIT_EXCHANGE = -1, SHD_WAIT_NOTES = 8 };
 typedef struct shd_wait_note {
+    shd_scope scope;
     int32_t kind, unit; /* kind SHD_WAIT_EXCHANGE: an exchange */
     int64_t target;
 } shd_wait_note;
@@ -22,7 +23,8 @@ struct shd_comm {
     const shd_backend *backend;
     void *state;
     int32_t rank, world_size, unit_count;
-    int64_t exported_bytes;
+    shd_mesh mesh;
+    int64_t exported_bytes, host_bytes; /* of one rank, and of one shard group */
     double timeout_ms;
     int32_t spin_turns; /* of a wait, before it yields */
     double watched_ms;  /* when the peers were last looked after */

@@ -15,6 +15,12 @@
 void shd_wide_fold(shd_pool *pool, float *accumulator, const void *const *sources, sherd_dtype dtype,
                    int32_t source_count, int64_t count, bool first);
 
+/* out[i] = sources[0][i] + sources[1][i] + …, fp32, left to right, as fold does; `out` may be one of the sources. */
+void shd_wide_sum(shd_pool *pool, float *out, const void *const *sources, int32_t source_count, int64_t count);
+
+/* Copies `bytes` from one place to another that does not overlap it. */
+void shd_wide_copy(shd_pool *pool, unsigned char *to, const unsigned char *from, int64_t bytes);
+
 /* Copies sources[r] to full + r·bytes for every r, beginning after `own` so that ranks do not all read the same one
  * first; a source already in its place is left alone. */
 void shd_wide_gather(shd_pool *pool, unsigned char *full, const unsigned char *const *sources, int32_t source_count,

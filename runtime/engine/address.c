@@ -50,7 +50,7 @@ char *shd_engine_gathered(const shd_engine *engine, int32_t group_index) {
 }
 
 static int64_t own_offset(const shd_engine *engine, const shd_group *group) {
-    return engine->config.plan->policy.rank * group->shard_count;
+    return shd_policy_place(&engine->config.plan->policy) * group->shard_count;
 }
 
 char *shd_engine_shard(const shd_engine *engine, int32_t group_index) {
@@ -79,9 +79,10 @@ shd_held shd_engine_held(const shd_engine *engine, int32_t group_index, int32_t 
     const shd_plan *plan = engine->config.plan;
     const shd_group *group = &plan->groups[group_index];
     bool in_full = plan->policy.stage == 0; /* then values start with the group, else with the own shard */
-    assert(in_full || shard_of < 0 || shard_of == plan->policy.rank);
-    int32_t rank = shard_of < 0 ? plan->policy.rank : shard_of;
-    shd_held held = {.first = rank * group->shard_count, .count = group->shard_count};
+    int32_t own = shd_policy_place(&plan->policy);
+    assert(in_full || shard_of < 0 || shard_of == own);
+    int32_t place = shard_of < 0 ? own : shard_of;
+    shd_held held = {.first = place * group->shard_count, .count = group->shard_count};
     if (in_full && shard_of < 0) held = (shd_held){.first = 0, .count = group->padded_count};
     int32_t apart = state_index >= 0 ? group->state_buffers[state_index] : group->master_buffer;
     bool is_apart = state_index >= 0 || apart >= 0;

@@ -1,4 +1,4 @@
-/* The collectives' side of instructions: which spans GATHER, REDUCE and GATHER_GRADIENT move, and what COUNT and
+/* The collectives' side of instructions: which spans gathers and reduces move, and what COUNT and
  * VERDICT carry. */
 #include "runtime/base/memory.h"
 #include "runtime/base/status.h"
@@ -35,6 +35,9 @@ sherd_status shd_engine_gather_gradient(shd_engine *engine, const shd_instructio
     const shd_plan *plan = engine->config.plan;
     int32_t group_index = plan->units[instruction->unit_index].trainable_group;
     const shd_group *group = &plan->groups[group_index];
+    if (plan->policy.replicas > 1)
+        return shd_comm_gather_replicas(engine->config.comm, shd_engine_accumulator(engine, group_index),
+                                        group->shard_count, group->part_count);
     return shd_comm_gather(engine->config.comm, SHD_COLLECTIVE_GATHER_GRADIENT,
                            shd_engine_address(engine, group->accumulator_buffer),
                            shd_engine_accumulator(engine, group_index), group->shard_count * SHD_FLOAT_BYTES);
@@ -47,6 +50,13 @@ sherd_status shd_engine_reduce(shd_engine *engine, const shd_instruction *instru
     return shd_comm_reduce(engine->config.comm, shd_engine_accumulator(engine, group_index),
                            shd_engine_address(engine, contribution), plan->policy.reduce_dtype,
                            plan->groups[group_index].shard_count, instruction->first_reduce);
+}
+
+sherd_status shd_engine_reduce_replicas(shd_engine *engine, const shd_instruction *instruction) {
+    int32_t group_index = engine->config.plan->units[instruction->unit_index].trainable_group;
+    const shd_group *group = &engine->config.plan->groups[group_index];
+    return shd_comm_reduce_replicas(engine->config.comm, shd_engine_accumulator(engine, group_index),
+                                    group->shard_count, group->part_count);
 }
 
 sherd_status shd_engine_count(shd_engine *engine) {

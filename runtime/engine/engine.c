@@ -13,8 +13,10 @@ static int32_t longest_program(const shd_engine_config *config) {
     return longest;
 }
 
-/* With one rank, and at stage 0, nothing is ever gathered: parameters are there from the start. */
-static bool starts_gathered(const shd_plan *plan) { return plan->policy.world_size == 1 || plan->policy.stage == 0; }
+/* Split over one rank, and at stage 0, nothing is ever gathered: parameters are there from the start. */
+static bool starts_gathered(const shd_plan *plan) {
+    return shd_policy_split(&plan->policy) == 1 || plan->policy.stage == 0;
+}
 
 static void init_units(shd_engine *engine) {
     const shd_plan *plan = engine->config.plan;

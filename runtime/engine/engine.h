@@ -74,8 +74,8 @@ typedef struct shd_slice {
 } shd_slice;
 
 /* Visits the stored parts of every tensor's parameters (state_index -1) or optimizer state, tensor by tensor: with
- * `shard_of` ≥ 0 the part that lies in that rank's shards (the union over ranks is every element once; this rank's own,
- * or at stage 0 any rank's), with -1 all that this rank holds as its own to set (its shards; at stage 0 everything).
+ * `shard_of` ≥ 0 the part that lies in that place's shards (the union over places is every element once; this rank's own,
+ * or at stage 0 any), with -1 all that this rank holds as its own to set (its shards; at stage 0 everything).
  * Tensors without elements there are not visited. Stops at the first failure of `visit`. */
 sherd_status shd_engine_visit(shd_engine *engine, int32_t state_index, int32_t shard_of,
                               sherd_status (*visit)(void *user, const shd_slice *slice), void *user);

@@ -12,9 +12,8 @@
 _Static_assert((int)SHD_COUNTERS <= (int)SHD_COMM_COUNTER_KINDS, "comm keeps a counter for each kind of a program's");
 
 static const shd_collective collective_of[SHD_OPS] = {
-    [SHD_OP_GATHER] = SHD_COLLECTIVE_GATHER,
-    [SHD_OP_GATHER_GRADIENT] = SHD_COLLECTIVE_GATHER_GRADIENT,
-    [SHD_OP_REDUCE] = SHD_COLLECTIVE_REDUCE,
+    [SHD_OP_GATHER] = SHD_COLLECTIVE_GATHER,  [SHD_OP_GATHER_GRADIENT] = SHD_COLLECTIVE_GATHER_GRADIENT,
+    [SHD_OP_REDUCE] = SHD_COLLECTIVE_REDUCE,  [SHD_OP_REDUCE_REPLICAS] = SHD_COLLECTIVE_REDUCE_REPLICAS,
     [SHD_OP_COUNT] = SHD_COLLECTIVE_EXCHANGE,
 };
 
@@ -31,6 +30,7 @@ static sherd_status announce(shd_engine *engine, const shd_instruction *instruct
     case SHD_OP_GATHER:
     case SHD_OP_GATHER_GRADIENT:
     case SHD_OP_REDUCE:
+    case SHD_OP_REDUCE_REPLICAS:
     case SHD_OP_COUNT:
         return shd_comm_announce(engine->config.comm, collective_of[instruction->op], instruction->unit_index,
                                  instruction->bytes);
@@ -46,7 +46,8 @@ static bool is_ready(const shd_engine *engine, const shd_instruction *instructio
         const shd_await *await = &program->awaits[instruction->awaits.first + i];
         int64_t base =
             engine->counter_base[(int32_t)await->counter * engine->config.plan->unit_count + await->unit_index];
-        if (!shd_comm_reached(engine->config.comm, (int32_t)await->counter, await->unit_index, base + await->target))
+        if (!shd_comm_reached(engine->config.comm, shd_counter_scope(await->counter), (int32_t)await->counter,
+                              await->unit_index, base + await->target))
             return false;
     }
     return instruction->op != SHD_OP_COUNT || shd_comm_posted(engine->config.comm);
@@ -64,6 +65,7 @@ static sherd_status execute(shd_engine *engine, const shd_instruction *instructi
     case SHD_OP_ROUND: shd_engine_round(engine, instruction); return SHERD_OK;
     case SHD_OP_RELEASE: shd_unit_move(unit, SHD_UNIT_SHARDED); return SHERD_OK;
     case SHD_OP_REDUCE: return shd_engine_reduce(engine, instruction);
+    case SHD_OP_REDUCE_REPLICAS: return shd_engine_reduce_replicas(engine, instruction);
     case SHD_OP_NORM: shd_engine_norm(engine, instruction); return SHERD_OK;
     case SHD_OP_GATHER_GRADIENT: return shd_engine_gather_gradient(engine, instruction);
     case SHD_OP_VERDICT: return shd_engine_verdict(engine);

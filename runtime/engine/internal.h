@@ -70,7 +70,7 @@ char *shd_engine_gathered(const shd_engine *engine, int32_t group_index);
 char *shd_engine_shard(const shd_engine *engine, int32_t group_index);
 /* The own shard of its reduced gradient. */
 float *shd_engine_accumulator(const shd_engine *engine, int32_t group_index);
-/* The part of its parameters (state_index -1; the masters, if it has them) or of a state that lies in the shard of rank
+/* The part of its parameters (state_index -1; the masters, if it has them) or of a state that lies in the shard of place
  * `shard_of`; with -1 all that this rank updates: its own shard, at stage 0 the whole group. */
 shd_held shd_engine_held(const shd_engine *engine, int32_t group_index, int32_t state_index, int32_t shard_of);
 /* The 16-bit copy of all masters that this rank updates; NULL for a group without them. */
@@ -88,6 +88,7 @@ void shd_engine_lend(shd_engine *engine, const shd_instruction *instruction);
 sherd_status shd_engine_gather(shd_engine *engine, const shd_instruction *instruction);
 sherd_status shd_engine_gather_gradient(shd_engine *engine, const shd_instruction *instruction);
 sherd_status shd_engine_reduce(shd_engine *engine, const shd_instruction *instruction);
+sherd_status shd_engine_reduce_replicas(shd_engine *engine, const shd_instruction *instruction);
 sherd_status shd_engine_count(shd_engine *engine);
 sherd_status shd_engine_verdict(shd_engine *engine);
 

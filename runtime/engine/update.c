@@ -4,10 +4,10 @@
 
 void shd_engine_norm(shd_engine *engine, const shd_instruction *instruction) {
     int32_t group_index = engine->config.plan->units[instruction->unit_index].trainable_group;
-    int64_t shard_count = engine->config.plan->groups[group_index].shard_count;
-    if (shard_count == 0) return;
-    shd_square_sum(engine->config.pool, shd_engine_accumulator(engine, group_index), shard_count, engine->partials,
-                   &engine->square_sum);
+    shd_part own = shd_policy_part(&engine->config.plan->policy, &engine->config.plan->groups[group_index]);
+    if (own.count == 0) return;
+    shd_square_sum(engine->config.pool, shd_engine_accumulator(engine, group_index) + own.first, own.count,
+                   engine->partials, &engine->square_sum);
 }
 
 static void update_tensor(shd_engine *engine, int32_t tensor) {
@@ -41,7 +41,7 @@ void shd_engine_update(shd_engine *engine, const shd_instruction *instruction) {
     for (int32_t t = unit->first_tensor; t < unit->first_tensor + unit->tensor_count; t++)
         if (plan->places[t].group_index == unit->trainable_group) update_tensor(engine, t);
     /* Where parameters are kept in full, the peers' parts are stale until the next gather. */
-    bool kept = plan->policy.world_size > 1 && (plan->policy.stage == 1 || plan->policy.stage == 2);
+    bool kept = shd_policy_split(&plan->policy) > 1 && (plan->policy.stage == 1 || plan->policy.stage == 2);
     shd_unit *state = &engine->units[instruction->unit_index];
     if (kept && state->state == SHD_UNIT_GATHERED) shd_unit_move(state, SHD_UNIT_SHARDED);
 }

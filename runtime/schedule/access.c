@@ -23,11 +23,12 @@ static void touch_all(shd_builder *builder, shd_access_mode mode, int32_t buffer
     if (buffer >= 0) touch(builder, mode, buffer, 0, builder->plan->buffers[buffer].bytes);
 }
 
-/* Reads a range of every rank's buffer; rank s's begins at first + s·stride. */
+/* Reads a range of the buffer of every rank in the shard group; that of place g begins at first + g·stride. */
 static void read_ranks(shd_builder *builder, int32_t buffer, int64_t first, int64_t bytes, int64_t stride) {
+    bool alone = shd_policy_split(&builder->plan->policy) == 1;
     shd_builder_access(builder, (shd_access){.mode = SHD_ACCESS_READ,
                                              .buffer_index = buffer,
-                                             .of_all_ranks = builder->plan->policy.world_size > 1,
+                                             .scope = alone ? SHD_SCOPE_OWN : SHD_SCOPE_GROUP,
                                              .first_byte = first,
                                              .byte_count = bytes,
                                              .stride_bytes = stride});
@@ -35,16 +36,16 @@ static void read_ranks(shd_builder *builder, int32_t buffer, int64_t first, int6
 
 /* Writes all of a full buffer but the own shard. */
 static void write_peers_shards(shd_builder *builder, int32_t buffer, int64_t shard_bytes) {
-    int64_t own = builder->plan->policy.rank * shard_bytes, behind = own + shard_bytes;
+    int64_t own = shd_policy_place(&builder->plan->policy) * shard_bytes, behind = own + shard_bytes;
     touch(builder, SHD_ACCESS_WRITE, buffer, 0, own);
-    touch(builder, SHD_ACCESS_WRITE, buffer, behind, builder->plan->policy.world_size * shard_bytes - behind);
+    touch(builder, SHD_ACCESS_WRITE, buffer, behind, shd_policy_split(&builder->plan->policy) * shard_bytes - behind);
 }
 
 /* The own shard of a buffer that holds the group in full, or just that shard. */
 static void touch_shard(shd_builder *builder, shd_access_mode mode, int32_t buffer, const shd_group *group, bool full) {
     if (buffer < 0) return;
     int64_t bytes = shard_bytes(group, builder->plan->buffers[buffer].dtype);
-    touch(builder, mode, buffer, full ? builder->plan->policy.rank * bytes : 0, bytes);
+    touch(builder, mode, buffer, full ? shd_policy_place(&builder->plan->policy) * bytes : 0, bytes);
 }
 
 int32_t shd_gather_find(const shd_plan *plan, int32_t unit, int32_t event) {
@@ -182,22 +183,66 @@ void shd_access_reduce(shd_builder *builder, int32_t unit, bool first_reduce) {
     int32_t slot = shd_exchanged_gradient(plan, shd_gradient_find(plan, unit))->slot_buffer;
     int64_t bytes = shard_bytes(group, plan->policy.reduce_dtype);
     bool full = plan->policy.stage == 0;
-    read_ranks(builder, slot, plan->policy.rank * bytes, bytes, 0);
+    read_ranks(builder, slot, shd_policy_place(&plan->policy) * bytes, bytes, 0);
     if (!first_reduce) touch_shard(builder, SHD_ACCESS_READ, group->accumulator_buffer, group, full);
     touch_shard(builder, SHD_ACCESS_WRITE, group->accumulator_buffer, group, full);
+}
+
+/* Part of the own shard of the reduced gradient, in bytes of the accumulator. */
+static shd_part part_bytes(const shd_plan *plan, const shd_group *group, int32_t replica) {
+    shd_part part = shd_part_of(group->shard_count, group->part_count, replica);
+    int64_t shard = plan->policy.stage == 0 ? shd_policy_place(&plan->policy) * shard_bytes(group, SHERD_FP32) : 0;
+    return (shd_part){.first = shard + part.first * SHD_FLOAT_BYTES, .count = part.count * SHD_FLOAT_BYTES};
+}
+
+static int32_t own_replica(const shd_plan *plan) {
+    shd_mesh mesh = shd_policy_mesh(&plan->policy);
+    return shd_mesh_replica(&mesh);
+}
+
+void shd_access_reduce_replicas(shd_builder *builder, int32_t unit) {
+    const shd_plan *plan = builder->plan;
+    const shd_group *group = &plan->groups[plan->units[unit].trainable_group];
+    shd_part own = part_bytes(plan, group, own_replica(plan));
+    shd_builder_access(builder, (shd_access){.mode = SHD_ACCESS_READ,
+                                             .buffer_index = group->accumulator_buffer,
+                                             .scope = SHD_SCOPE_REPLICAS,
+                                             .first_byte = own.first,
+                                             .byte_count = own.count});
+    touch(builder, SHD_ACCESS_WRITE, group->accumulator_buffer, own.first, own.count);
 }
 
 void shd_access_norm(shd_builder *builder, int32_t unit) {
     const shd_plan *plan = builder->plan;
     const shd_group *group = &plan->groups[plan->units[unit].trainable_group];
-    touch_shard(builder, SHD_ACCESS_READ, group->accumulator_buffer, group, plan->policy.stage == 0);
+    shd_part own = part_bytes(plan, group, own_replica(plan));
+    touch(builder, SHD_ACCESS_READ, group->accumulator_buffer, own.first, own.count);
     touch(builder, SHD_ACCESS_WRITE, plan->partials_buffer, 0,
-          group->shard_count / SHD_BLOCK_COUNT * (int64_t)sizeof(double));
+          shd_policy_part(&plan->policy, group).count / SHD_BLOCK_COUNT * (int64_t)sizeof(double));
+}
+
+/* The parts that the other replicas have added up. */
+static void gather_parts(shd_builder *builder, const shd_group *group) {
+    const shd_plan *plan = builder->plan;
+    shd_part own = part_bytes(plan, group, own_replica(plan));
+    shd_builder_access(builder, (shd_access){.mode = SHD_ACCESS_READ,
+                                             .buffer_index = group->accumulator_buffer,
+                                             .scope = SHD_SCOPE_REPLICAS,
+                                             .byte_count = group->part_count * SHD_FLOAT_BYTES,
+                                             .stride_bytes = group->part_count * SHD_FLOAT_BYTES,
+                                             .end_byte = shard_bytes(group, SHERD_FP32)});
+    touch(builder, SHD_ACCESS_WRITE, group->accumulator_buffer, 0, own.first);
+    touch(builder, SHD_ACCESS_WRITE, group->accumulator_buffer, own.first + own.count,
+          shard_bytes(group, SHERD_FP32) - own.first - own.count);
 }
 
 void shd_access_gather_gradient(shd_builder *builder, int32_t unit) {
     const shd_plan *plan = builder->plan;
     const shd_group *group = &plan->groups[plan->units[unit].trainable_group];
+    if (plan->policy.replicas > 1) {
+        gather_parts(builder, group);
+        return;
+    }
     int64_t bytes = shard_bytes(group, SHERD_FP32);
     read_ranks(builder, group->accumulator_buffer, 0, bytes, bytes);
     write_peers_shards(builder, group->accumulator_buffer, bytes);

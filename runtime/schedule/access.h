@@ -18,6 +18,7 @@ void shd_access_wait(shd_builder *builder, int32_t unit, int32_t residency);
 void shd_access_release(shd_builder *builder, int32_t unit, int32_t residency);
 void shd_access_round(shd_builder *builder, int32_t unit);
 void shd_access_reduce(shd_builder *builder, int32_t unit, bool first_reduce);
+void shd_access_reduce_replicas(shd_builder *builder, int32_t unit);
 void shd_access_norm(shd_builder *builder, int32_t unit);
 void shd_access_gather_gradient(shd_builder *builder, int32_t unit);
 void shd_access_update(shd_builder *builder, int32_t unit);

@@ -4,9 +4,50 @@
 #include "runtime/base/memory.h"
 #include "runtime/base/status.h"
 
+#include <string.h>
+
 static void learn(int32_t known[SHD_QUEUES], const int32_t more[SHD_QUEUES]) {
     for (int q = 0; q < SHD_QUEUES; q++)
         if (more[q] > known[q]) known[q] = more[q];
+}
+
+/* `more` is known of the own rank. What is done on all ranks is done in both smaller scopes, and what is done in one of
+ * them is done on the own rank. */
+static void learn_own(shd_known *known, const shd_known *more) {
+    for (int scope = 0; scope < SHD_KNOWN_SCOPES; scope++) learn(known->done[scope], more->done[scope]);
+}
+
+/* Whom a counter binds: its scope, or the one with the same ranks that says more. */
+static shd_scope scope_of(const shd_builder *builder, shd_counter counter) {
+    shd_mesh mesh = shd_policy_mesh(&builder->plan->policy);
+    shd_scope scope = shd_counter_scope(counter);
+    int32_t count = shd_mesh_count(&mesh, scope);
+    return count == 1 ? SHD_SCOPE_OWN : count == mesh.world_size ? SHD_SCOPE_ALL : scope;
+}
+
+/* `more` is known of every rank. */
+static void learn_all(shd_known *known, const shd_known *more) {
+    for (int scope = 0; scope < SHD_KNOWN_SCOPES; scope++) learn(known->done[SHD_SCOPE_ALL], more->done[scope]);
+}
+
+/* `more` is known of every rank in `scope`. Of each of them it says what is done in that rank's other scope; a shard
+ * group and the replicas of all its places, or the replicas of a place and all their shard groups, are all ranks. */
+static void learn_scope(shd_known *known, const shd_known *more, shd_scope scope) {
+    learn_own(known, more);
+    if (scope == SHD_SCOPE_OWN) return;
+    if (scope == SHD_SCOPE_ALL) {
+        learn_all(known, more);
+        return;
+    }
+    learn(known->done[scope], more->done[SHD_SCOPE_OWN]);
+    shd_scope other = scope == SHD_SCOPE_GROUP ? SHD_SCOPE_REPLICAS : SHD_SCOPE_GROUP;
+    learn(known->done[SHD_SCOPE_ALL], more->done[other]);
+}
+
+/* Whether instruction `index` is known to be done on every rank of `scope`. */
+static bool is_known(const shd_builder *builder, shd_scope scope, int32_t index) {
+    shd_queue_id queue = builder->program->instructions[index].queue;
+    return builder->now.done[scope][queue] >= index || builder->now.done[SHD_SCOPE_ALL][queue] >= index;
 }
 
 /* Makes room for one more entry. */
@@ -49,7 +90,7 @@ void shd_builder_open(shd_builder *builder, shd_instruction instruction) {
     program->instructions[program->instruction_count] = instruction;
 
     int32_t before = builder->last[instruction.queue];
-    builder->now = (shd_known){.own = {-1, -1, -1}, .all = {-1, -1, -1}};
+    memset(&builder->now, -1, sizeof builder->now);
     if (before >= 0) builder->now = builder->known[before];
 }
 
@@ -60,27 +101,22 @@ static shd_instruction *opened(const shd_builder *builder) {
 void shd_builder_wait(shd_builder *builder, int32_t index) {
     if (builder->failed || index < 0) return;
     shd_program *program = builder->program;
-    if (builder->now.own[program->instructions[index].queue] >= index) return;
+    if (is_known(builder, SHD_SCOPE_OWN, index)) return;
     if (!RESERVE(builder, program->waits, wait_capacity, program->wait_count)) return;
     program->waits[program->wait_count++] = index;
     opened(builder)->waits.count++;
-    learn(builder->now.own, builder->known[index].own);
-    learn(builder->now.all, builder->known[index].all);
+    learn_own(&builder->now, &builder->known[index]);
 }
 
 void shd_builder_await(shd_builder *builder, shd_counter counter, int32_t unit, int32_t target, int32_t index) {
     if (builder->failed) return;
     shd_program *program = builder->program;
-    /* One rank alone knows of all ranks what it knows of itself. */
-    if (builder->plan->policy.world_size == 1) learn(builder->now.all, builder->now.own);
-    if (index >= 0 && builder->now.all[program->instructions[index].queue] >= index) return;
+    shd_scope scope = scope_of(builder, counter);
+    if (index >= 0 && is_known(builder, scope, index)) return;
     if (!RESERVE(builder, program->awaits, await_capacity, program->await_count)) return;
     program->awaits[program->await_count++] = (shd_await){.counter = counter, .unit_index = unit, .target = target};
     opened(builder)->awaits.count++;
-    if (index < 0) return;
-    learn(builder->now.own, builder->known[index].own);
-    learn(builder->now.all, builder->known[index].all);
-    learn(builder->now.all, builder->known[index].own);
+    if (index >= 0) learn_scope(&builder->now, &builder->known[index], scope);
 }
 
 void shd_builder_signal(shd_builder *builder, shd_counter counter, int32_t unit) {
@@ -106,8 +142,8 @@ int32_t shd_builder_close(shd_builder *builder) {
     shd_known *known = &builder->known[index];
     *known = builder->now;
     /* Its end tells of every rank's beginning. */
-    if (instruction->op == SHD_OP_COUNT || instruction->op == SHD_OP_VERDICT) learn(known->all, known->own);
-    known->own[instruction->queue] = index;
+    if (instruction->op == SHD_OP_COUNT || instruction->op == SHD_OP_VERDICT) learn_all(known, &builder->now);
+    known->done[SHD_SCOPE_OWN][instruction->queue] = index;
     builder->last[instruction->queue] = index;
     return index;
 }

@@ -1,7 +1,8 @@
 /* Writes a program instruction by instruction, and leaves out every wait and await that is implied already.
  *
  * What is implied follows from the list alone, because all ranks run the same one: for each instruction the builder
- * knows, per queue, the last instruction that is done when it ends, on its own rank and on every rank. The verifier
+ * knows, per queue, the last instruction that is done when it ends, on its own rank and on every rank of each scope. The
+ * verifier
  * does not trust this: it follows the clocks of all ranks. Calls: open, then wait, await, signal, access in any number,
  * then close. Out of memory is remembered and told by finish. */
 #ifndef SHD_SCHEDULE_BUILDER_H
@@ -9,9 +10,10 @@
 
 #include "runtime/schedule/program.h"
 
-/* Per queue the last instruction known to be done, -1 for none. */
+/* Per scope and queue the last instruction known to be done on all its ranks, -1 for none. */
+enum { SHD_KNOWN_SCOPES = SHD_SCOPE_ALL + 1 };
 typedef struct shd_known {
-    int32_t own[SHD_QUEUES], all[SHD_QUEUES];
+    int32_t done[SHD_KNOWN_SCOPES][SHD_QUEUES];
 } shd_known;
 
 typedef struct shd_builder {
@@ -30,7 +32,7 @@ void shd_builder_init(shd_builder *builder, const shd_plan *plan, shd_program_ki
 void shd_builder_open(shd_builder *builder, shd_instruction instruction);
 /* The open instruction needs instruction `index` of this rank to be done. */
 void shd_builder_wait(shd_builder *builder, int32_t index);
-/* The open instruction needs instruction `index` of every rank to be done; it raises `counter` to `target`. -1: one of
+/* The open instruction needs instruction `index` of every rank in the counter's scope to be done; it raises `counter` to `target`. -1: one of
  * an earlier run. */
 void shd_builder_await(shd_builder *builder, shd_counter counter, int32_t unit, int32_t target, int32_t index);
 void shd_builder_signal(shd_builder *builder, shd_counter counter, int32_t unit);

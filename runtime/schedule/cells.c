@@ -25,7 +25,7 @@ typedef struct segment_view {
     bool readable;
 } segment_view;
 
-/* One buffer. Instance i, segment s is cells[i·segment_count + s]. */
+/* One buffer. Instance i, that of a rank or of a shard group, segment s is cells[i·segment_count + s]. */
 typedef struct buffer_state {
     int32_t instance_count, segment_count;
     int32_t reader_count; /* actors that may read: all, or the rank's own */
@@ -71,7 +71,7 @@ static shd_name name_spot(const shd_cells *cells, const spot *at) {
     const int64_t *cut = &cells->segments->buffers[at->store].bytes[at->segment];
     shd_name buffer = shd_name_buffer(cells->host->plans[0], at->store);
     char owner[32] = "";
-    if (at->instance != at->moment->rank && cells->stores[at->store].instance_count > 1)
+    if (!cells->stores[at->store].views && at->instance != at->moment->rank)
         snprintf(owner, sizeof owner, "rank %" PRId32 "'s ", at->instance);
     snprintf(name.text, sizeof name.text, "%s%s, bytes %" PRId64 " to %" PRId64, owner, buffer.text, cut[0], cut[1]);
     return name;
@@ -100,6 +100,13 @@ static sherd_status fail_missing(const shd_cells *cells, const spot *at, instant
 
 /* --- one segment ------------------------------------------------------------------------------ */
 
+/* The instance of a store that `rank` has. */
+static int32_t instance_of(const shd_cells *cells, int32_t store, int32_t rank) {
+    if (!cells->stores[store].views) return rank;
+    shd_mesh mesh = shd_policy_mesh(&cells->host->plans[rank]->policy);
+    return shd_mesh_replica(&mesh);
+}
+
 static bool is_done(const shd_moment *moment, instant other) { return moment->clock[other.actor] >= other.time; }
 
 static int32_t first_reader(const buffer_state *store, int32_t instance) {
@@ -122,7 +129,8 @@ static bool owns(const shd_cells *cells, int32_t rank, const spot *at) {
     const shd_buffer *buffer = &cells->host->plans[0]->buffers[at->store];
     int64_t shard = cells->host->plans[0]->groups[buffer->owner_index].shard_count * shd_dtype_bytes(buffer->dtype);
     int64_t first = cells->segments->buffers[at->store].bytes[at->segment];
-    return first >= rank * shard && first < (rank + 1) * shard;
+    int32_t place = shd_policy_place(&cells->host->plans[rank]->policy);
+    return first >= place * shard && first < (place + 1) * shard;
 }
 
 static void note_read(buffer_state *store, const spot *at) {
@@ -176,7 +184,8 @@ static sherd_status write_segment(shd_cells *cells, const spot *at, bool drop) {
     cell->run = at->moment->run;
     cell->holds = !drop;
     for (int32_t r = 0; store->views && r < cells->host->rank_count; r++)
-        *view_at(store, r, at) = (segment_view){.changed = now, .readable = r == at->moment->rank};
+        if (instance_of(cells, at->store, r) == at->instance)
+            *view_at(store, r, at) = (segment_view){.changed = now, .readable = r == at->moment->rank};
     return SHERD_OK;
 }
 
@@ -212,13 +221,12 @@ static sherd_status touch_range(shd_cells *cells, spot at, shd_access_mode mode,
 }
 
 static sherd_status touch(shd_cells *cells, const shd_moment *moment, const shd_access *access) {
-    bool host_wide = cells->stores[access->buffer_index].instance_count == 1;
-    spot at = {.moment = moment, .store = access->buffer_index, .instance = host_wide ? 0 : moment->rank};
-    if (!access->of_all_ranks) return touch_range(cells, at, access->mode, access->first_byte, access->byte_count);
-    for (int32_t r = 0; r < cells->host->rank_count; r++) {
-        at.instance = host_wide ? 0 : r;
-        SHD_TRY(
-            touch_range(cells, at, access->mode, access->first_byte + r * access->stride_bytes, access->byte_count));
+    shd_mesh mesh = shd_policy_mesh(&cells->host->plans[moment->rank]->policy);
+    spot at = {.moment = moment, .store = access->buffer_index};
+    for (int32_t i = 0; i < shd_mesh_count(&mesh, access->scope); i++) {
+        shd_part range = shd_access_range(access, i);
+        at.instance = instance_of(cells, at.store, shd_mesh_member(&mesh, access->scope, i));
+        if (range.count > 0) SHD_TRY(touch_range(cells, at, access->mode, range.first, range.count));
     }
     return SHERD_OK;
 }
@@ -254,7 +262,7 @@ static sherd_status visit_lingering(shd_cells *cells, const shd_moment *moment) 
     bool in_full = group->parameters_buffer >= 0;
     const shd_access write = {.mode = SHD_ACCESS_WRITE,
                               .buffer_index = in_full ? group->parameters_buffer : group->shard_buffer,
-                              .first_byte = in_full ? moment->rank * shard_bytes : 0,
+                              .first_byte = in_full ? shd_policy_place(&plan->policy) * shard_bytes : 0,
                               .byte_count = shard_bytes};
     return touch(cells, moment, &write);
 }
@@ -298,7 +306,7 @@ static bool store_init(shd_cells *cells, int32_t index) {
     shd_place place = bufferless ? SHD_PLACE_PRIVATE : cells->host->plans[0]->buffers[index].place;
     int32_t ranks = cells->host->rank_count;
     buffer_state *store = &cells->stores[index];
-    store->instance_count = place == SHD_PLACE_HOST ? 1 : ranks;
+    store->instance_count = place == SHD_PLACE_HOST ? cells->host->plans[0]->policy.replicas : ranks;
     store->segment_count = bufferless ? 1 : shd_segments_count(cells->segments, index);
     store->reader_count = place == SHD_PLACE_PRIVATE ? SHD_QUEUES : ranks * SHD_QUEUES;
     size_t count = (size_t)store->instance_count * (size_t)store->segment_count;

@@ -1,7 +1,7 @@
 /* What a host's memory holds while its programs are replayed, segment by segment, and whether every access may be
  * there.
  *
- * EXPORTED and PRIVATE buffers exist once per rank, HOST buffers once; of those each rank has a view besides: what it may
+ * EXPORTED and PRIVATE buffers exist once per rank, HOST buffers once per shard group; of those each rank has a view besides: what it may
  * read. An owner may always read its own shard, other ranks' shards only from ACQUIRE to DROP and until the owner
  * writes again. What a run leaves in buffers other than parameters and optimizer state is void in the next one. Three
  * things that have no buffer are followed like memory: the target count (COUNT writes it, BACKWARD reads it), each

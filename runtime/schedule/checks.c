@@ -15,9 +15,13 @@ sherd_status shd_check_alike(const shd_host *host) {
     for (int32_t r = 0; r < host->rank_count; r++) {
         const shd_plan *other = host->plans[r];
         const shd_program *others = host->programs[r];
-        if (other->policy.rank != r || other->policy.world_size != host->rank_count)
-            return shd_fail(SHERD_INTERNAL, "plan %" PRId32 " of %" PRId32 " is for rank %" PRId32 " of %" PRId32, r,
-                            host->rank_count, other->policy.rank, other->policy.world_size);
+        if (other->policy.rank != r || other->policy.world_size != host->rank_count ||
+            other->policy.replicas != plan->policy.replicas)
+            return shd_fail(SHERD_INTERNAL,
+                            "plan %" PRId32 " of %" PRId32 " is for rank %" PRId32 " of %" PRId32 " in %" PRId32
+                            " replicas; rank 0's has %" PRId32,
+                            r, host->rank_count, other->policy.rank, other->policy.world_size, other->policy.replicas,
+                            plan->policy.replicas);
         if (other->unit_count != plan->unit_count || other->group_count != plan->group_count ||
             other->buffer_count != plan->buffer_count || other->gradient_count != plan->gradient_count)
             return shd_fail(SHERD_INTERNAL, "the plan of rank %" PRId32 " has another shape than rank 0's", r);
@@ -46,15 +50,18 @@ static sherd_status check_access(const shd_host *host, int32_t rank, int32_t ind
         return shd_fail(SHERD_INTERNAL, "%s touches buffer %" PRId32 "; the plan has %" PRId32,
                         shd_name_instruction(host, rank, index).text, access->buffer_index, plan->buffer_count);
     const shd_buffer *buffer = &plan->buffers[access->buffer_index];
-    int64_t last = access->of_all_ranks ? (host->rank_count - 1) * access->stride_bytes : 0;
-    if (access->first_byte < 0 || access->byte_count < 1 || access->stride_bytes < 0 ||
-        access->byte_count > buffer->bytes || access->first_byte > buffer->bytes - access->byte_count - last)
+    shd_mesh mesh = shd_policy_mesh(&plan->policy);
+    int32_t last_rank = shd_mesh_count(&mesh, access->scope) - 1;
+    int64_t last = access->end_byte > 0 ? 0 : last_rank * access->stride_bytes;
+    if (access->first_byte < 0 || access->byte_count < 1 || access->stride_bytes < 0 || access->end_byte < 0 ||
+        access->end_byte > buffer->bytes || access->byte_count > buffer->bytes ||
+        access->first_byte > buffer->bytes - access->byte_count - last)
         return shd_fail(SHERD_INTERNAL, "%s touches bytes %" PRId64 " to %" PRId64 " of %s, which has %" PRId64,
                         shd_name_instruction(host, rank, index).text, access->first_byte,
                         access->first_byte + access->byte_count + last,
                         shd_name_buffer(plan, access->buffer_index).text, buffer->bytes);
-    if (access->of_all_ranks && (buffer->place != SHD_PLACE_EXPORTED || access->mode != SHD_ACCESS_READ))
-        return shd_fail(SHERD_INTERNAL, "%s touches every rank's %s, which is not there for others to %s",
+    if (access->scope != SHD_SCOPE_OWN && (buffer->place != SHD_PLACE_EXPORTED || access->mode != SHD_ACCESS_READ))
+        return shd_fail(SHERD_INTERNAL, "%s touches other ranks' %s, which is not there for others to %s",
                         shd_name_instruction(host, rank, index).text, shd_name_buffer(plan, access->buffer_index).text,
                         access->mode == SHD_ACCESS_READ ? "read" : "change");
     return SHERD_OK;
@@ -152,8 +159,8 @@ sherd_status shd_check_tables(const shd_host *host) {
 /* --- collectives ------------------------------------------------------------------------------ */
 
 static bool is_collective(shd_op op) {
-    return op == SHD_OP_COUNT || op == SHD_OP_GATHER || op == SHD_OP_REDUCE || op == SHD_OP_GATHER_GRADIENT ||
-           op == SHD_OP_VERDICT;
+    return op == SHD_OP_COUNT || op == SHD_OP_GATHER || op == SHD_OP_REDUCE || op == SHD_OP_REDUCE_REPLICAS ||
+           op == SHD_OP_GATHER_GRADIENT || op == SHD_OP_VERDICT;
 }
 
 /* The first collective at or after instruction `from`; the list's length when there is none. */

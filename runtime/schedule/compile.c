@@ -6,11 +6,14 @@
  *   FORWARD, BACKWARD
  *   RELEASE             the residencies that end
  *   ROUND, REDUCE       the gradients that are complete; last micro-step at stage 0: GATHER_GRADIENT
+ *   REDUCE_REPLICAS, GATHER_GRADIENT
+ *                       last micro-step, with replicas: those that were complete one event ago, and two
  *
  * Everything is stated as it is needed (wait, await); the builder leaves out what is implied. Two rules keep the list
  * free of dead ends: every need names an earlier instruction, and all ranks have the same list.
  *
- * What needs no statement: all REDUCEs of a run are before its VERDICT (through NORM), so gradient slots, accumulators
+ * What needs no statement: all REDUCEs of a run are before its VERDICT (through NORM), and what follows them over the
+ * replicas before its end (through UPDATE), so gradient slots, accumulators
  * and state are free when the next run begins; COUNT ends after every rank has begun the run, so nobody still reads
  * peers' memory for the last one. */
 #include "runtime/base/memory.h"
@@ -18,12 +21,18 @@
 #include "runtime/schedule/access.h"
 #include "runtime/schedule/builder.h"
 
-/* Backward events between a gradient's last write and its NORM, to leave REDUCE time. */
-enum { NORM_DELAY_EVENTS = 2 };
+/* Backward events between a gradient's last write and what follows its REDUCE, to leave each time: the sum over the
+ * replicas waits for a rank that may be on another host. */
+enum {
+    NORM_DELAY_EVENTS = 2,
+    REPLICAS_REDUCE_DELAY_EVENTS = 1,
+    REPLICAS_GATHER_DELAY_EVENTS = 2,
+    REPLICAS_NORM_DELAY_EVENTS = 4
+};
 
 /* The last instruction of each kind for a unit; -1: none yet. */
 typedef struct unit_trace {
-    int32_t gather, published, reduce, gather_gradient, update;
+    int32_t gather, published, reduce, reduce_replicas, gather_gradient, update;
 } unit_trace;
 
 typedef struct compiler {
@@ -32,7 +41,8 @@ typedef struct compiler {
     shd_program_kind kind;
     int32_t micro_steps;
     bool late_updates;
-    bool many;           /* ranks: there is something to gather */
+    bool many;           /* ranks in the shard group: there is something to gather */
+    bool replicated;     /* there are replicas, whose sums are added up */
     int32_t count_index; /* COUNT */
     unit_trace *units;
     int32_t *vacated;    /* by slot buffer: the RELEASE or REDUCE that ended its last tenancy; -1: none in this run */
@@ -46,7 +56,12 @@ typedef struct compiler {
 /* Of shards of a group whose elements are of type `dtype`. */
 static int64_t received_bytes(const shd_plan *plan, int32_t group, sherd_dtype dtype) {
     if (group < 0) return 0;
-    return (plan->policy.world_size - 1) * plan->groups[group].shard_count * shd_dtype_bytes(dtype);
+    return (shd_policy_split(&plan->policy) - 1) * plan->groups[group].shard_count * shd_dtype_bytes(dtype);
+}
+
+/* The largest part of the unit's shard, from every other replica. */
+static int64_t replicated_bytes(const shd_plan *plan, int32_t u) {
+    return (plan->policy.replicas - 1) * plan->groups[plan->units[u].trainable_group].part_count * SHD_FLOAT_BYTES;
 }
 
 /* Whether updates of the last step may still be under way. TRAIN without late updates knows that they came before
@@ -123,19 +138,37 @@ static void emit_reduce(compiler *c, int32_t gradient, int32_t micro_step) {
                                        .bytes = received_bytes(c->plan, c->plan->units[u].trainable_group, dtype)});
     shd_builder_await(&c->builder, SHD_COUNTER_PUBLISHED, u, micro_step + 1, c->units[u].published);
     shd_builder_signal(&c->builder, SHD_COUNTER_CONSUMED, u);
+    if (c->replicated && micro_step == c->micro_steps - 1) shd_builder_signal(&c->builder, SHD_COUNTER_REDUCED, u);
     shd_access_reduce(&c->builder, u, micro_step == 0);
     c->units[u].reduce = c->vacated[residency->slot_buffer] = shd_builder_close(&c->builder);
 }
 
+static void emit_reduce_replicas(compiler *c, int32_t u) {
+    shd_builder_open(&c->builder, (shd_instruction){.op = SHD_OP_REDUCE_REPLICAS,
+                                                    .queue = SHD_QUEUE_REDUCE,
+                                                    .unit_index = u,
+                                                    .micro_step = -1,
+                                                    .residency = -1,
+                                                    .bytes = replicated_bytes(c->plan, u)});
+    shd_builder_await(&c->builder, SHD_COUNTER_REDUCED, u, 1, c->units[u].reduce);
+    shd_builder_signal(&c->builder, SHD_COUNTER_SUMMED, u);
+    shd_access_reduce_replicas(&c->builder, u);
+    c->units[u].reduce_replicas = shd_builder_close(&c->builder);
+}
+
 static void emit_gather_gradient(compiler *c, int32_t u) {
-    shd_builder_open(&c->builder, (shd_instruction){
-                                      .op = SHD_OP_GATHER_GRADIENT,
-                                      .queue = SHD_QUEUE_GATHER,
-                                      .unit_index = u,
-                                      .micro_step = -1,
-                                      .residency = -1,
-                                      .bytes = received_bytes(c->plan, c->plan->units[u].trainable_group, SHERD_FP32)});
-    shd_builder_await(&c->builder, SHD_COUNTER_CONSUMED, u, c->micro_steps, c->units[u].reduce);
+    int64_t bytes = c->replicated ? replicated_bytes(c->plan, u)
+                                  : received_bytes(c->plan, c->plan->units[u].trainable_group, SHERD_FP32);
+    shd_builder_open(&c->builder, (shd_instruction){.op = SHD_OP_GATHER_GRADIENT,
+                                                    .queue = c->replicated ? SHD_QUEUE_REDUCE : SHD_QUEUE_GATHER,
+                                                    .unit_index = u,
+                                                    .micro_step = -1,
+                                                    .residency = -1,
+                                                    .bytes = bytes});
+    if (c->replicated)
+        shd_builder_await(&c->builder, SHD_COUNTER_SUMMED, u, 1, c->units[u].reduce_replicas);
+    else
+        shd_builder_await(&c->builder, SHD_COUNTER_CONSUMED, u, c->micro_steps, c->units[u].reduce);
     shd_access_gather_gradient(&c->builder, u);
     c->units[u].gather_gradient = shd_builder_close(&c->builder);
 }
@@ -153,7 +186,7 @@ static void emit_norm(compiler *c, int32_t u) {
         &c->builder,
         (shd_instruction){
             .op = SHD_OP_NORM, .queue = SHD_QUEUE_COMPUTE, .unit_index = u, .micro_step = -1, .residency = -1});
-    shd_builder_wait(&c->builder, c->units[u].reduce);
+    shd_builder_wait(&c->builder, c->replicated ? c->units[u].reduce_replicas : c->units[u].reduce);
     shd_access_norm(&c->builder, u);
     shd_builder_close(&c->builder);
 }
@@ -173,10 +206,11 @@ static void emit_update(compiler *c, int32_t u) {
         c->regathered[c->regathered_count++] = emit_gather(c, u, -1, -1, false);
 }
 
-/* The gradients that were complete `NORM_DELAY_EVENTS` events before `event`. */
+/* The gradients that were complete the delay's events before `event`. */
 static void emit_norms_until(compiler *c, int32_t event) {
+    int32_t delay = c->replicated ? REPLICAS_NORM_DELAY_EVENTS : NORM_DELAY_EVENTS;
     while (c->normed_count < c->plan->gradient_count &&
-           c->plan->gradients[c->normed_count].last_event <= event - NORM_DELAY_EVENTS) {
+           c->plan->gradients[c->normed_count].last_event <= event - delay) {
         int32_t u = c->plan->gradients[c->normed_count++].unit_index;
         emit_norm(c, u);
         if (!c->late_updates) emit_update(c, u);
@@ -265,6 +299,15 @@ static void emit_shared_gather(compiler *c, int32_t u) {
     emit_wait(c, u, -1, 0, emit_gather(c, u, -1, 0, true));
 }
 
+/* What event `event` of the last micro-step owes the replicas. */
+static void emit_replicas(compiler *c, int32_t event) {
+    for (int32_t i = 0; c->replicated && i < c->plan->gradient_count; i++) {
+        const shd_residency *gradient = &c->plan->gradients[i];
+        if (gradient->last_event == event - REPLICAS_REDUCE_DELAY_EVENTS) emit_reduce_replicas(c, gradient->unit_index);
+        if (gradient->last_event == event - REPLICAS_GATHER_DELAY_EVENTS) emit_gather_gradient(c, gradient->unit_index);
+    }
+}
+
 static void emit_event(compiler *c, int32_t micro_step, int32_t event, int32_t event_count) {
     const shd_policy *policy = &c->plan->policy;
     bool train = c->kind == SHD_PROGRAM_TRAIN;
@@ -283,6 +326,7 @@ static void emit_event(compiler *c, int32_t micro_step, int32_t event, int32_t e
         emit_reduce(c, i, micro_step);
         if (last && c->many && policy->stage == 0) emit_gather_gradient(c, c->plan->gradients[i].unit_index);
     }
+    if (last) emit_replicas(c, event);
 }
 
 /* --- programs --------------------------------------------------------------------------------- */
@@ -300,7 +344,9 @@ static void emit_steps(compiler *c) {
     if (train) c->count_index = emit_exchange(c, SHD_OP_COUNT, SHD_QUEUE_REDUCE);
     for (int32_t k = 0; k < c->micro_steps && !c->builder.failed; k++)
         for (int32_t event = 0; event < event_count; event++) emit_event(c, k, event, event_count);
-    if (train) emit_norms_until(c, event_count + NORM_DELAY_EVENTS);
+    for (int32_t event = event_count; train && event < event_count + REPLICAS_GATHER_DELAY_EVENTS; event++)
+        emit_replicas(c, event);
+    if (train) emit_norms_until(c, event_count + REPLICAS_NORM_DELAY_EVENTS);
     emit_exchange(c, SHD_OP_VERDICT, SHD_QUEUE_COMPUTE);
     if (train && c->late_updates) emit_late_updates(c);
     for (int32_t i = 0; i < c->regathered_count && !c->builder.failed; i++)
@@ -323,13 +369,14 @@ static bool compiler_init(compiler *c, const shd_plan *plan, shd_program_kind ki
                     .kind = kind,
                     .micro_steps = micro_steps,
                     .late_updates = late_updates,
-                    .many = plan->policy.world_size > 1,
+                    .many = shd_policy_split(&plan->policy) > 1,
+                    .replicated = plan->policy.replicas > 1,
                     .count_index = -1,
                     .units = shd_alloc(units, sizeof *c->units),
                     .vacated = shd_alloc(buffers, sizeof *c->vacated),
                     .regathered = shd_alloc(units, sizeof *c->regathered)};
     if (!c->units || !c->vacated || !c->regathered) return false;
-    for (int32_t u = 0; u < plan->unit_count; u++) c->units[u] = (unit_trace){-1, -1, -1, -1, -1};
+    for (int32_t u = 0; u < plan->unit_count; u++) c->units[u] = (unit_trace){-1, -1, -1, -1, -1, -1};
     for (int32_t b = 0; b < plan->buffer_count; b++) c->vacated[b] = -1;
     shd_builder_init(&c->builder, plan, kind, micro_steps, late_updates);
     return true;

@@ -20,9 +20,16 @@ const char *shd_queue_text(shd_queue_id queue) {
 }
 
 const char *shd_counter_text(shd_counter counter) {
-    static const char *const texts[SHD_COUNTERS] = {
-        [SHD_COUNTER_UPDATED] = "UPDATED", [SHD_COUNTER_PUBLISHED] = "PUBLISHED", [SHD_COUNTER_CONSUMED] = "CONSUMED"};
+    static const char *const texts[SHD_COUNTERS] = {[SHD_COUNTER_UPDATED] = "UPDATED",
+                                                    [SHD_COUNTER_PUBLISHED] = "PUBLISHED",
+                                                    [SHD_COUNTER_CONSUMED] = "CONSUMED",
+                                                    [SHD_COUNTER_REDUCED] = "REDUCED",
+                                                    [SHD_COUNTER_SUMMED] = "SUMMED"};
     return counter >= 0 && counter < SHD_COUNTERS ? texts[counter] : "unknown";
+}
+
+shd_scope shd_counter_scope(shd_counter counter) {
+    return counter == SHD_COUNTER_REDUCED || counter == SHD_COUNTER_SUMMED ? SHD_SCOPE_REPLICAS : SHD_SCOPE_GROUP;
 }
 
 void shd_program_destroy(shd_program *program) {

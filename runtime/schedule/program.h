@@ -2,7 +2,8 @@
  *
  * Three queues run instructions in the order of the list: COMPUTE, GATHER and REDUCE. Across queues of a rank only
  * `waits` order instructions; across ranks only counters do: monotonic, one per (rank, unit, kind), raised by `signals`
- * when an instruction is done and awaited on all ranks by `awaits` before one starts. COUNT and VERDICT also order:
+ * when an instruction is done and awaited by `awaits` before one starts, on all ranks of the kind's scope: of the shard
+ * group, or of the same place in all replicas. COUNT and VERDICT also order:
  * each ends after every rank has begun it. A run starts on a rank when the COMPUTE instructions of its last run are
  * done there; by then all others are too. Nothing else may be relied on: the verifier checks that this suffices, see
  * verify.h.
@@ -13,10 +14,12 @@
  *               parameters in the micro-batch, are done (BACKWARD u,
  *               with a 16-bit reduce_dtype ROUND u)
  *   CONSUMED    its REDUCE u has read all peers' gradients of u      the next writer of that memory, GATHER_GRADIENT u
+ *   REDUCED     the last REDUCE u of a step is done                  REDUCE_REPLICAS u of the replicas
+ *   SUMMED      its REDUCE_REPLICAS u is done                        GATHER_GRADIENT u of the replicas
  *
- * No counter guards parameters against UPDATE u: it follows REDUCE u of the last micro-step, so every rank has
- * published. None guards accumulators of stage 0 against the next run: COUNT ends after every rank has finished the
- * last one. docs/PROGRAM.md tells the whole story. */
+ * No counter guards parameters against UPDATE u: it follows REDUCE u of the last micro-step, so every rank of the shard
+ * group has published. None guards accumulators that peers read (stage 0, replicas) against the next run: COUNT ends
+ * after every rank has finished the last one. docs/PROGRAM.md tells the whole story. */
 #ifndef SHD_SCHEDULE_PROGRAM_H
 #define SHD_SCHEDULE_PROGRAM_H
 
@@ -37,10 +40,13 @@
     X(ROUND, "ROUND")         /* COMPUTE: the gradient of u, rounded to reduce_dtype, for peers to read */             \
     X(RELEASE, "RELEASE")     /* COMPUTE: gathered parameters of u may be overwritten */                               \
     X(REDUCE, "REDUCE")       /* REDUCE: adds all ranks' gradients of u, in rank order, to the owner's accumulator */  \
-    X(NORM, "NORM")           /* COMPUTE: adds the squares of the own shard of u's reduced gradient */                 \
-    X(GATHER_GRADIENT, "GATHER_GRADIENT") /* GATHER: stage 0, the reduced gradient of u in full */                     \
-    X(VERDICT, "VERDICT")                 /* COMPUTE: loss, norm, flags, peak bytes: one exchange over all ranks */    \
-    X(UPDATE, "UPDATE")                   /* COMPUTE: the optimizer on what this rank updates of u */
+    X(REDUCE_REPLICAS, "REDUCE_REPLICAS") /* REDUCE: adds up the own part of the shard over all replicas, in order */  \
+    X(NORM, "NORM")                       /* COMPUTE: adds the squares of what this rank has added up of u */          \
+    X(GATHER_GRADIENT,                                                                                                 \
+      "GATHER_GRADIENT")  /* what others have added up: GATHER, stage 0, u's gradient in full;         \
+                                             REDUCE, with replicas, the other parts of the own shard */               \
+    X(VERDICT, "VERDICT") /* COMPUTE: loss, norm, flags, peak bytes: one exchange over all ranks */                    \
+    X(UPDATE, "UPDATE")   /* COMPUTE: the optimizer on what this rank updates of u */
 typedef enum shd_op {
 #define SHD_OP_ENUM(name, text) SHD_OP_##name,
     SHD_OP_MAP(SHD_OP_ENUM)
@@ -52,8 +58,17 @@ const char *shd_op_text(shd_op op);
 typedef enum shd_queue_id { SHD_QUEUE_COMPUTE, SHD_QUEUE_GATHER, SHD_QUEUE_REDUCE, SHD_QUEUES } shd_queue_id;
 const char *shd_queue_text(shd_queue_id queue);
 
-typedef enum shd_counter { SHD_COUNTER_UPDATED, SHD_COUNTER_PUBLISHED, SHD_COUNTER_CONSUMED, SHD_COUNTERS } shd_counter;
+typedef enum shd_counter {
+    SHD_COUNTER_UPDATED,
+    SHD_COUNTER_PUBLISHED,
+    SHD_COUNTER_CONSUMED,
+    SHD_COUNTER_REDUCED,
+    SHD_COUNTER_SUMMED,
+    SHD_COUNTERS
+} shd_counter;
 const char *shd_counter_text(shd_counter counter);
+/* Who awaits counters of this kind: GROUP or REPLICAS. */
+shd_scope shd_counter_scope(shd_counter counter);
 
 /* Raises this rank's counter (kind, unit) by one. */
 typedef struct shd_signal {
@@ -61,7 +76,8 @@ typedef struct shd_signal {
     int32_t unit_index;
 } shd_signal;
 
-/* Holds until the counter of every rank has reached base + target, base being what it was when the program began.
+/* Holds until the counter of every rank in its scope has reached base + target, base being what it was when the program
+ * began.
  * target ≤ 0 speaks of earlier runs of the program. */
 typedef struct shd_await {
     shd_counter counter;
@@ -80,10 +96,18 @@ typedef enum shd_access_mode {
 typedef struct shd_access {
     shd_access_mode mode;
     int32_t buffer_index;           /* in plan->buffers */
-    bool of_all_ranks;              /* EXPORTED buffers: a range of every rank's buffer, not only of the own one */
+    shd_scope scope;                /* EXPORTED buffers: a range of the buffer of each of these ranks; else OWN */
     int64_t first_byte, byte_count; /* from the buffer's start */
-    int64_t stride_bytes;           /* of_all_ranks: rank s's range begins s strides later */
+    int64_t stride_bytes;           /* the range of the i-th rank of the scope begins i strides later */
+    int64_t end_byte;               /* ranges are cut here; 0: they are all whole */
 } shd_access;
+
+/* The range of the i-th rank of its scope, in bytes; it may be empty. */
+static inline shd_part shd_access_range(const shd_access *access, int32_t i) {
+    int64_t first = access->first_byte + i * access->stride_bytes, end = first + access->byte_count;
+    if (access->end_byte > 0 && end > access->end_byte) end = access->end_byte;
+    return (shd_part){.first = first < end ? first : end, .count = first < end ? end - first : 0};
+}
 
 /* Runs [first, first + count) into the program's tables of waits, awaits, signals and accesses. */
 typedef struct shd_run {
@@ -126,14 +150,14 @@ typedef struct shd_program {
 /* Compiles plan + policy into the program of plan->policy.rank. The same call on every rank gives programs that fit
  * together.
  *
- * TRAIN: COUNT; `micro_steps` ≥ 1 times the events of the plan; NORM of every unit; VERDICT. UPDATE follows VERDICT
- * with `clip`, and in fp16, whose steps may be skipped; else UPDATE u follows NORM u inside backward, and all come
- * before VERDICT.
+ * TRAIN: COUNT; `micro_steps` ≥ 1 times the events of the plan, the last time with the sums over the replicas; NORM of
+ * every unit; VERDICT. UPDATE follows VERDICT with `clip`, and in fp16, whose steps may be skipped; else UPDATE u follows
+ * NORM u inside backward, and all come before VERDICT.
  * EVALUATE: forward only, `micro_steps` ≥ 1 times, then VERDICT.
  * PROLOGUE: run once after fill or load, when every rank has set its shards. `micro_steps` does not matter to it.
  *
  * Parameters become readable
- *   at stage 0, and with one rank   from the start; there is no GATHER
+ *   at stage 0, and split over one rank   from the start; there is no GATHER
  *   at stages 1 and 2, shared       by a GATHER of each unit before its first forward of a run
  *   at stages 1 and 2, copy         by a GATHER of each trainable group after its UPDATE, so that a run begins and ends
  *                                   with all in place; PROLOGUE gathers every unit, frozen groups included

@@ -30,10 +30,12 @@ typedef struct replay {
     int32_t *pool_next; /* free list */
     int32_t pool_count, pool_free;
 
-    /* Raises of counters: the n-th of (counter, unit), n from 1, is entry first_raise[counter·units + unit] + n - 1. */
+    /* Raises of counters: the n-th of (counter, unit), n from 1, by the ranks of a circle is entry
+     * first_raise[counter·units + unit] + (n - 1)·circles + circle. A circle: those who await the counter from one
+     * another, a shard group or a place's replicas. */
     int32_t *first_raise;  /* [SHD_COUNTERS·units + 1] */
     int32_t *raiser_count; /* ranks that have raised so far */
-    int32_t *raise_clocks; /* [raises][width]: all of them done */
+    int32_t *raise_clocks; /* [entries][width]: all of them done */
     int32_t *raised;       /* [ranks][SHD_COUNTERS·units]: by that rank so far */
 
     /* The n-th of COUNT and VERDICT. */
@@ -90,6 +92,17 @@ static int32_t counter_index(const replay *r, shd_counter counter, int32_t unit)
     return (int32_t)counter * r->host->plans[0]->unit_count + unit;
 }
 
+/* How many circles a counter has, and in which a rank is. */
+static int32_t circle_count(const replay *r, shd_counter counter) {
+    const shd_policy *policy = &r->host->plans[0]->policy;
+    return shd_counter_scope(counter) == SHD_SCOPE_GROUP ? policy->replicas : shd_policy_split(policy);
+}
+
+static int32_t circle_of(const replay *r, int32_t rank, shd_counter counter) {
+    shd_mesh mesh = shd_policy_mesh(&r->host->plans[rank]->policy);
+    return shd_counter_scope(counter) == SHD_SCOPE_GROUP ? shd_mesh_replica(&mesh) : shd_mesh_place(&mesh);
+}
+
 /* Raises before the first run. */
 static int32_t raises_before(const replay *r, shd_counter counter, int32_t unit) {
     return counter == SHD_COUNTER_UPDATED && shd_host_lingering(r->host) > 0 &&
@@ -102,18 +115,24 @@ static int64_t awaited_raise(const replay *r, int32_t rank, const shd_await *awa
     return (int64_t)raises_before(r, await->counter, await->unit_index) + r->ranks[rank].run * per_run + await->target;
 }
 
+/* The entry of a circle's n-th raise; -1: there are not so many. */
+static int32_t entry_of(const replay *r, int32_t rank, shd_counter counter, int32_t unit, int64_t raise) {
+    int32_t at = counter_index(r, counter, unit);
+    int64_t entry = r->first_raise[at] + (raise - 1) * circle_count(r, counter) + circle_of(r, rank, counter);
+    return entry < r->first_raise[at + 1] ? (int32_t)entry : -1;
+}
+
 static bool is_met(const replay *r, int32_t rank, const shd_await *await) {
-    int32_t at = counter_index(r, await->counter, await->unit_index);
     int64_t raise = awaited_raise(r, rank, await);
     if (raise <= 0) return true;
-    int64_t entry = r->first_raise[at] + raise - 1;
-    return entry < r->first_raise[at + 1] && r->raiser_count[entry] == r->host->rank_count;
+    int32_t entry = entry_of(r, rank, await->counter, await->unit_index, raise);
+    return entry >= 0 && r->raiser_count[entry] == r->host->rank_count / circle_count(r, await->counter);
 }
 
 static void raise_counter(replay *r, int32_t rank, shd_counter counter, int32_t unit, const int32_t *clock) {
     int32_t at = counter_index(r, counter, unit);
     int32_t count = r->raised[rank * r->host->plans[0]->unit_count * SHD_COUNTERS + at]++;
-    int32_t entry = r->first_raise[at] + count;
+    int32_t entry = entry_of(r, rank, counter, unit, count + 1);
     r->raiser_count[entry]++;
     join(row(r->raise_clocks, r->width, entry), clock, r->width);
 }
@@ -145,8 +164,8 @@ static sherd_status start(replay *r, int32_t rank, const shd_instruction *instru
         const shd_await *await = &program->awaits[instruction->awaits.first + i];
         int64_t raise = awaited_raise(r, rank, await);
         if (raise <= 0) continue;
-        int32_t at = counter_index(r, await->counter, await->unit_index);
-        join(clock, row(r->raise_clocks, r->width, r->first_raise[at] + (int32_t)raise - 1), r->width);
+        int32_t entry = entry_of(r, rank, await->counter, await->unit_index, raise);
+        join(clock, row(r->raise_clocks, r->width, entry), r->width);
     }
     clock[actor] = ++r->times[actor];
     const shd_moment moment = {.run = state->run,
@@ -233,9 +252,11 @@ static sherd_status fail_blocked(const replay *r) {
         const shd_await *await = unmet(r, rank);
         int32_t at = counter_index(r, await->counter, await->unit_index);
         int32_t units = r->host->plans[0]->unit_count;
-        int32_t behind = 0;
-        for (int32_t s = 1; s < r->host->rank_count; s++)
-            if (r->raised[s * units * SHD_COUNTERS + at] < r->raised[behind * units * SHD_COUNTERS + at]) behind = s;
+        int32_t behind = rank, circle = circle_of(r, rank, await->counter);
+        for (int32_t s = 0; s < r->host->rank_count; s++)
+            if (circle_of(r, s, await->counter) == circle &&
+                r->raised[s * units * SHD_COUNTERS + at] < r->raised[behind * units * SHD_COUNTERS + at])
+                behind = s;
         return shd_fail(SHERD_INTERNAL,
                         "%s blocks for ever: it awaits %s %s to reach %" PRId32
                         ", and nothing before it makes rank %" PRId32 " raise it that often",
@@ -310,7 +331,8 @@ static bool counters_init(replay *r) {
         for (int32_t u = 0; u < units; u++) {
             int32_t at = counter_index(r, (shd_counter)c, u);
             r->first_raise[at + 1] =
-                r->first_raise[at] + raises_before(r, (shd_counter)c, u) + SHD_REPLAY_RUNS * program->raised[at];
+                r->first_raise[at] + (raises_before(r, (shd_counter)c, u) + SHD_REPLAY_RUNS * program->raised[at]) *
+                                         circle_count(r, (shd_counter)c);
         }
     size_t raises = (size_t)r->first_raise[kinds];
     r->raiser_count = shd_alloc(raises, sizeof *r->raiser_count);

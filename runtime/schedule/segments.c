@@ -39,12 +39,12 @@ static bool cut(shd_cuts *cuts, int64_t byte) {
     return true;
 }
 
-static bool cut_access(shd_segments *segments, const shd_access *access, int32_t rank_count) {
+static bool cut_access(shd_segments *segments, const shd_access *access, const shd_mesh *mesh) {
     shd_cuts *cuts = &segments->buffers[access->buffer_index];
-    int32_t ranges = access->of_all_ranks && access->stride_bytes > 0 ? rank_count : 1;
-    for (int32_t s = 0; s < ranges; s++) {
-        int64_t first = access->first_byte + s * access->stride_bytes;
-        if (!cut(cuts, first) || !cut(cuts, first + access->byte_count)) return false;
+    int32_t ranges = access->stride_bytes > 0 ? shd_mesh_count(mesh, access->scope) : 1;
+    for (int32_t i = 0; i < ranges; i++) {
+        shd_part range = shd_access_range(access, i);
+        if (range.count > 0 && (!cut(cuts, range.first) || !cut(cuts, range.first + range.count))) return false;
     }
     return true;
 }
@@ -54,7 +54,7 @@ static bool cut_shards(shd_segments *segments, const shd_plan *plan) {
     for (int32_t g = 0; g < plan->group_count; g++) {
         const shd_group *group = &plan->groups[g];
         int64_t shard_bytes = group->shard_count * shd_dtype_bytes(plan->policy.parameter_dtype);
-        for (int32_t r = 0; group->parameters_buffer >= 0 && r <= plan->policy.world_size; r++)
+        for (int32_t r = 0; group->parameters_buffer >= 0 && r <= shd_policy_split(&plan->policy); r++)
             if (!cut(&segments->buffers[group->parameters_buffer], r * shard_bytes)) return false;
     }
     return true;
@@ -65,9 +65,11 @@ static bool cut_all(shd_segments *segments, const shd_host *host) {
     for (int32_t b = 0; b < segments->buffer_count; b++)
         if (!cut(&segments->buffers[b], 0) || !cut(&segments->buffers[b], host->plans[0]->buffers[b].bytes))
             return false;
-    for (int32_t r = 0; r < host->rank_count; r++)
+    for (int32_t r = 0; r < host->rank_count; r++) {
+        shd_mesh mesh = shd_policy_mesh(&host->plans[r]->policy);
         for (int32_t i = 0; i < host->programs[r]->access_count; i++)
-            if (!cut_access(segments, &host->programs[r]->accesses[i], host->rank_count)) return false;
+            if (!cut_access(segments, &host->programs[r]->accesses[i], &mesh)) return false;
+    }
     return cut_shards(segments, host->plans[0]);
 }
 

@@ -97,6 +97,7 @@ static sherd_status meet(sherd_session *session) {
     const shd_comm_config config = {
         .rank = options->rank,
         .world_size = options->world_size,
+        .replicas = options->replicas,
         .rendezvous = options->rendezvous,
         .fingerprint = fingerprint(session),
         .exported_bytes = session->plan->arena_bytes[SHD_PLACE_EXPORTED],
@@ -211,6 +212,7 @@ void sherd_session_traffic(const sherd_session *session, sherd_traffic *out) {
         .gather_gradient_count = stats.calls[SHD_COLLECTIVE_GATHER_GRADIENT],
         .reduce_count = stats.calls[SHD_COLLECTIVE_REDUCE],
         .exchange_count = stats.calls[SHD_COLLECTIVE_EXCHANGE],
+        .reduce_replicas_count = stats.calls[SHD_COLLECTIVE_REDUCE_REPLICAS],
     };
     for (int32_t c = 0; c < SHD_COLLECTIVES; c++) {
         if (c == SHD_COLLECTIVE_EXCHANGE) continue;

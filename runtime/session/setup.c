@@ -26,6 +26,15 @@ sherd_status shd_options_check(const sherd_options *options) {
         return shd_fail(SHERD_ARGUMENT, "sherd_options.size is %zu; start from SHERD_OPTIONS_INIT", options->size);
     SHD_TRY(check_range("world_size", options->world_size, 1, SHD_COMM_MAX_RANKS));
     SHD_TRY(check_range("stage (shard.stage)", options->stage, 0, 3));
+    SHD_TRY(check_range("replicas (shard.replicas)", options->replicas, 1, SHD_COMM_MAX_RANKS));
+    if (options->world_size % options->replicas)
+        return shd_fail(SHERD_CONFIG, "replicas (shard.replicas) is %d, which does not divide %d ranks (run.ranks)",
+                        options->replicas, options->world_size);
+    if (options->replicas > 1 && options->stage == 0)
+        return shd_fail(SHERD_CONFIG,
+                        "replicas (shard.replicas) is %d, but at stage 0 every rank has a copy of everything; "
+                        "use replicas 1, or stage (shard.stage) 1 to 3",
+                        options->replicas);
     SHD_TRY(check_range("prefetch (shard.prefetch)", options->prefetch, 0, 64));
     SHD_TRY(check_range("micro_steps", options->micro_steps, 1, 1 << 20));
     SHD_TRY(check_range("eval_micro_steps", options->eval_micro_steps, 0, 1 << 20));
@@ -58,10 +67,11 @@ sherd_status shd_options_check_names(const sherd_optimizer *optimizer, const she
 }
 
 void shd_options_policy(const sherd_options *options, int32_t rank, shd_policy *out) {
-    bool together = options->world_size > 1 && options->stage > 0;
+    bool together = options->world_size > options->replicas && options->stage > 0;
     *out = (shd_policy){
         .rank = rank,
         .world_size = options->world_size,
+        .replicas = options->replicas,
         .stage = options->stage,
         .gather_shared = together && options->gather != SHERD_GATHER_COPY,
         .prefetch = options->prefetch,

@@ -1,4 +1,5 @@
-/* Saving and loading: every rank writes or reads its own slices, all agree on every outcome, rank 0 commits. */
+/* Saving and loading: every rank reads its own slices, those of replica 0, which are the whole state, write theirs, all
+ * agree on every outcome, rank 0 commits. */
 #include "io/checkpoint.h"
 
 #include "runtime/base/log.h"
@@ -64,9 +65,12 @@ static const char *optimizer_name(const sherd_options *options) {
     return "";
 }
 
+static shd_mesh mesh_of(const sherd_session *session) { return shd_policy_mesh(&session->plan->policy); }
+
 static void describe_session(const sherd_session *session, const char *note, shd_checkpoint_manifest *out) {
     *out = (shd_checkpoint_manifest){.step = session->step_count,
-                                     .world_size = session->options.world_size,
+                                     .world_size = shd_policy_split(&session->plan->policy),
+                                     .replicas = session->options.replicas,
                                      .stage = session->options.stage,
                                      .layout_hash = shd_plan_layout_hash(session->plan),
                                      .optimizer = optimizer_name(&session->options),
@@ -81,10 +85,11 @@ static void describe_session(const sherd_session *session, const char *note, shd
 /* --- saving ------------------------------------------------------------------------------------------------------- */
 
 static sherd_status write_rank(sherd_session *session, const char *dir) {
+    shd_mesh mesh = mesh_of(session);
     slice_list list;
-    SHD_TRY(list_slices(session, session->options.rank, &list));
-    sherd_status status =
-        shd_checkpoint_write_rank(dir, session->step_count, session->options.rank, list.slices, list.count);
+    if (shd_mesh_replica(&mesh) > 0) return SHERD_OK;
+    SHD_TRY(list_slices(session, mesh.rank, &list));
+    sherd_status status = shd_checkpoint_write_rank(dir, session->step_count, mesh.rank, list.slices, list.count);
     shd_free(list.slices);
     return status;
 }
@@ -139,12 +144,14 @@ sherd_status shd_checkpoint_fits(const shd_checkpoint *checkpoint, const sherd_o
     if (strcmp(saved->optimizer, optimizer) != 0)
         return shd_fail(SHERD_DATA, "%s: saved with optimizer.name: %s, but this job has %s", path, saved->optimizer,
                         optimizer);
-    if (saved->world_size != options->world_size || saved->stage != options->stage)
+    int32_t split = shd_policy_split(&plan->policy), ranks = saved->world_size * options->replicas;
+    if (saved->world_size != split || saved->stage != options->stage)
         return shd_fail(SHERD_DATA,
-                        "%s: saved by %d rank%s at stage %d, but this job has %d at stage %d; go on with "
+                        "%s: saved by %d rank%s at stage %d, but this job has %d%s at stage %d; go on with "
                         "run.ranks %d and shard.stage %d (-n %d --set shard.stage=%d)",
-                        path, saved->world_size, saved->world_size == 1 ? "" : "s", saved->stage, options->world_size,
-                        options->stage, saved->world_size, saved->stage, saved->world_size, saved->stage);
+                        path, saved->world_size, saved->world_size == 1 ? "" : "s", saved->stage, split,
+                        options->replicas > 1 ? " in each replica" : "", options->stage, ranks, saved->stage, ranks,
+                        saved->stage);
     if (saved->state_count != plan->policy.state_count)
         return shd_fail(SHERD_DATA,
                         "%s: saved with %d values of optimizer state for each parameter, but this job has %d; set "
@@ -180,11 +187,21 @@ static sherd_status open_fitting(const sherd_session *session, const char *path,
 /* Everything this rank holds; at stage 0 that is every rank's part. */
 static sherd_status read_checkpoint(sherd_session *session, const shd_checkpoint *checkpoint, char **note) {
     bool all = session->options.stage == 0;
-    for (int32_t r = 0; r < session->options.world_size; r++)
-        if (all || r == session->options.rank) SHD_TRY(read_shards(session, checkpoint, r));
+    shd_mesh mesh = mesh_of(session);
+    for (int32_t place = 0; place < shd_mesh_split(&mesh); place++)
+        if (all || place == shd_mesh_place(&mesh)) SHD_TRY(read_shards(session, checkpoint, place));
     const char *stored = shd_checkpoint_content(checkpoint)->note;
     *note = shd_strdup(stored ? stored : "{}");
     return *note ? SHERD_OK : shd_fail(SHERD_MEMORY, "no memory for the checkpoint's note");
+}
+
+static void take_up(sherd_session *session, const shd_checkpoint_manifest *saved) {
+    session->step_count = saved->step;
+    if (saved->replicas != session->options.replicas && session->options.rank == 0)
+        shd_log(SHERD_LOG_INFO,
+                "saved with %d replica%s, going on with %d: gradients are added up in another order, so the last bits "
+                "will differ",
+                saved->replicas, saved->replicas == 1 ? "" : "s", session->options.replicas);
 }
 
 /* All ranks read, or none has begun to. */
@@ -195,7 +212,7 @@ static sherd_status load_together(sherd_session *session, const char *path, char
         session->phase = SHD_PHASE_EMPTY;
         status = shd_session_agree(session, read_checkpoint(session, checkpoint, note));
     }
-    if (status == SHERD_OK) session->step_count = shd_checkpoint_content(checkpoint)->step;
+    if (status == SHERD_OK) take_up(session, shd_checkpoint_content(checkpoint));
     shd_checkpoint_close(checkpoint);
     return status == SHERD_OK ? shd_session_begin_life(session) : status;
 }

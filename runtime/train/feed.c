@@ -113,10 +113,12 @@ static sherd_status read_row(const shd_feed *feed, slot *into, int32_t micro_ste
 
 /* Reads this rank's micro-batches of the global batch that begins with sequence number `first`. */
 static sherd_status read_step(const shd_feed *feed, int64_t first, slot *into) {
-    int64_t size = feed->config.micro_batch;
+    const shd_mesh *mesh = &feed->config.mesh;
+    int64_t size = feed->config.micro_batch, split = shd_mesh_split(mesh);
+    int64_t block = shd_mesh_replica(mesh) * feed->config.micro_steps * split;
     into->target_count = 0;
     for (int32_t k = 0; k < feed->config.micro_steps; k++) {
-        int64_t micro_batch = (int64_t)k * feed->config.world_size + feed->config.rank;
+        int64_t micro_batch = block + k * split + shd_mesh_place(mesh);
         for (int64_t row = 0; row < size; row++)
             SHD_TRY(read_row(feed, into, k, row, first + micro_batch * size + row));
     }
@@ -147,7 +149,7 @@ static void hand_over(shd_feed *feed, sherd_status status) {
 
 static void *read_ahead(void *user) {
     shd_feed *feed = user;
-    int64_t batch = feed->config.micro_batch * feed->config.micro_steps * feed->config.world_size;
+    int64_t batch = feed->config.micro_batch * feed->config.micro_steps * feed->config.mesh.world_size;
     sherd_status status = SHERD_OK;
     for (int64_t step = 0; status == SHERD_OK && wait_for_room(feed); step++) {
         status = read_step(feed, feed->first + step * batch, &feed->slots[step % SLOTS]);

@@ -1,7 +1,9 @@
 /* One rank's part of the data: which sequences it runs when, in memory of a fixed size.
  *
- * A global batch is cut into micro-batches in data order; micro-step k of rank r runs micro-batch k·N + r. So what a
- * global batch holds, and the order in which its gradients are summed, do not depend on N.
+ * A global batch is cut into micro-batches in data order, and these into as many neighbouring blocks as there are
+ * replicas. Micro-step k of the rank at place g, of G, of a replica runs micro-batch k·G + g of the replica's block. So
+ * what a global batch holds does not depend on the number of ranks, and the order in which its gradients are summed only
+ * on that of replicas.
  *
  * A training feed reads ahead on a thread of its own, at most SHD_FEED_AHEAD steps: they wait in a bounded queue until
  * they are asked for, and a failure waits with them for the step that it belongs to. */
@@ -9,6 +11,7 @@
 #define SHD_TRAIN_FEED_H
 
 #include "io/dataset.h"
+#include "runtime/base/mesh.h"
 #include "runtime/model/model.h"
 
 enum { SHD_FEED_AHEAD = 2 };
@@ -19,7 +22,7 @@ typedef struct shd_feed_config {
     int64_t separator;   /* where a document ends, before which attention does not reach; -1: it reaches everywhere */
     int64_t micro_batch; /* sequences */
     int32_t micro_steps; /* micro-batches of a step */
-    int32_t rank, world_size;
+    shd_mesh mesh;
 } shd_feed_config;
 
 typedef struct shd_feed shd_feed;

@@ -4,6 +4,7 @@
 #include "runtime/base/status.h"
 
 #include <sched.h>
+#include <stdio.h>
 #include <unistd.h>
 
 /* The set has room for 1024 cores; on larger machines the call fails, and all that are there count. */
@@ -48,6 +49,7 @@ void shd_job_options(const shd_job *job, sherd_options *out) {
     *out = (sherd_options)SHERD_OPTIONS_INIT;
     out->world_size = (int32_t)job->run.ranks;
     out->stage = (int32_t)job->shard.stage;
+    out->replicas = (int32_t)job->shard.replicas;
     out->gather = job->shard.gather;
     out->prefetch = (int32_t)job->shard.prefetch;
     out->recompute = job->train.recompute;
@@ -102,6 +104,7 @@ sherd_status shd_job_plan(const shd_job *job, int32_t stage, int32_t rank, shd_p
     sherd_status status = shd_options_check(&options);
     if (status != SHERD_OK) return shd_job_fail_within(job, status);
     options.stage = stage;
+    if (stage == 0) options.replicas = 1; /* where every rank has everything already */
     shd_policy policy;
     shd_options_policy(&options, rank, &policy);
     shd_model *model;
@@ -112,8 +115,15 @@ sherd_status shd_job_plan(const shd_job *job, int32_t stage, int32_t rank, shd_p
 }
 
 const char *shd_gather_text(const shd_policy *policy) {
-    if (policy->world_size == 1 || policy->stage == 0) return "none";
+    if (shd_policy_split(policy) == 1 || policy->stage == 0) return "none";
     return policy->gather_shared ? "shared" : "copy";
+}
+
+shd_mesh_words shd_mesh_text(const shd_policy *policy) {
+    shd_mesh_words words = {""};
+    if (policy->replicas > 1)
+        snprintf(words.text, sizeof words.text, " (%d replicas of %d)", policy->replicas, shd_policy_split(policy));
+    return words;
 }
 
 sherd_status shd_job_program(const shd_job *job, const shd_plan *plan, shd_program_kind kind, shd_program **out) {

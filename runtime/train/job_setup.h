@@ -30,6 +30,13 @@ sherd_status shd_job_plan(const shd_job *job, int32_t stage, int32_t rank, shd_p
 /* How the policy's ranks come to see all parameters: "shared", "copy", or "none" where each holds them anyway. */
 const char *shd_gather_text(const shd_policy *policy);
 
+/* The mesh where there are replicas, " (2 replicas of 4)", for texts that have just said how many ranks there are; else
+ * nothing. */
+typedef struct shd_mesh_words {
+    char text[40];
+} shd_mesh_words;
+shd_mesh_words shd_mesh_text(const shd_policy *policy);
+
 /* A program that a session of the job runs under such a plan.
  * Owns: destroy *out with shd_program_destroy. Fails: MEMORY. */
 sherd_status shd_job_program(const shd_job *job, const shd_plan *plan, shd_program_kind kind, shd_program **out);

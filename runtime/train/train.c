@@ -225,13 +225,13 @@ static sherd_status open_data(job_run *run) {
 
 static sherd_status create_feed(const job_run *run, shd_dataset *dataset, int32_t micro_steps, shd_feed **out) {
     int64_t separator = run->job->data.document_separator;
-    const shd_feed_config config = {.dataset = dataset,
-                                    .context = run->job->model.context,
-                                    .separator = run->job->data.attend_across_documents ? -1 : separator,
-                                    .micro_batch = run->job->train.micro_batch,
-                                    .micro_steps = micro_steps,
-                                    .rank = run->options.rank,
-                                    .world_size = run->options.world_size};
+    const shd_feed_config config = {
+        .dataset = dataset,
+        .context = run->job->model.context,
+        .separator = run->job->data.attend_across_documents ? -1 : separator,
+        .micro_batch = run->job->train.micro_batch,
+        .micro_steps = micro_steps,
+        .mesh = {.rank = run->options.rank, .world_size = run->options.world_size, .replicas = run->options.replicas}};
     return shd_feed_create(&config, out);
 }
 
@@ -276,10 +276,10 @@ static void log_start(const job_run *run) {
     const shd_job *job = run->job;
     const shd_plan *plan = shd_session_plan(run->session);
     shd_log(SHERD_LOG_INFO,
-            "training %s: %lld parameters, %d rank%s x %d thread%s, stage %d, gather %s, sums in fixed order",
+            "training %s: %lld parameters, %d rank%s%s x %d thread%s, stage %d, gather %s, sums in fixed order",
             job->top.name, (long long)plan->parameter_count, run->options.world_size,
-            run->options.world_size == 1 ? "" : "s", run->options.threads, run->options.threads == 1 ? "" : "s",
-            run->options.stage, shd_gather_text(&plan->policy));
+            run->options.world_size == 1 ? "" : "s", shd_mesh_text(&plan->policy).text, run->options.threads,
+            run->options.threads == 1 ? "" : "s", run->options.stage, shd_gather_text(&plan->policy));
     shd_dataset_log(run->training_data);
     if (run->from.path)
         shd_log(SHERD_LOG_INFO, "resumed from %s: %lld of %lld steps are done", run->from.path,

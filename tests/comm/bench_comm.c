@@ -26,7 +26,7 @@ static void barrier(bench *b) {
     shd_comm_signal(b->comm, 0, 0);
     b->rounds++;
     shd_patience patience = {0};
-    while (!shd_comm_reached(b->comm, 0, 0, b->rounds))
+    while (!shd_comm_reached(b->comm, SHD_SCOPE_ALL, 0, 0, b->rounds))
         if (shd_comm_pause(b->comm, &patience, "barrier")) exit(1);
 }
 

@@ -26,7 +26,7 @@ static shd_comm *meet(int32_t rank, int32_t world, const job *work, double timeo
 
 static sherd_status await(shd_comm *comm, int32_t kind, int32_t unit, int64_t target, const char *what) {
     shd_patience patience = {0};
-    while (!shd_comm_reached(comm, kind, unit, target)) SHD_TRY(shd_comm_pause(comm, &patience, what));
+    while (!shd_comm_reached(comm, SHD_SCOPE_ALL, kind, unit, target)) SHD_TRY(shd_comm_pause(comm, &patience, what));
     return SHERD_OK;
 }
 
@@ -65,7 +65,8 @@ static int barrier_body(int32_t rank, int32_t world, void *argument) {
         if (await(comm, 2, 0, round, "READ")) return 4;
         if (round % 500 == rank) usleep(300); /* let the others fall asleep */
     }
-    if (shd_comm_reached(comm, 1, 3, ROUNDS + 1) || shd_comm_reached(comm, 0, 3, 1)) return 5;
+    if (shd_comm_reached(comm, SHD_SCOPE_ALL, 1, 3, ROUNDS + 1) || shd_comm_reached(comm, SHD_SCOPE_ALL, 0, 3, 1))
+        return 5;
     shd_comm_destroy(comm);
     return 0;
 }

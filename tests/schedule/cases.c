@@ -133,6 +133,7 @@ case_programs case_compile(case_model model, case_policy policy, shd_program_kin
     for (int32_t r = 0; r < policy.world_size; r++) {
         shd_policy planned = {.rank = r,
                               .world_size = policy.world_size,
+                              .replicas = policy.replicas,
                               .stage = policy.stage,
                               .gather_shared = policy.shared,
                               .prefetch = policy.prefetch,
@@ -163,17 +164,20 @@ sherd_status case_verify(const case_programs *programs, int64_t *peak_bytes) {
 }
 
 bool case_next_policy(case_policy *policy) {
-    static const int32_t ranks[] = {1, 2, 3, 4, 8}, prefetches[] = {0, 1, 3};
-    enum { RANKS = COUNT(ranks), PREFETCHES = COUNT(prefetches) };
+    static const struct {
+        int32_t ranks, replicas;
+    } meshes[] = {{1, 1}, {2, 1}, {2, 2}, {3, 1}, {3, 3}, {4, 1}, {4, 2}, {6, 2}, {6, 3}, {8, 1}, {8, 2}, {8, 4}};
+    static const int32_t prefetches[] = {0, 1, 3};
+    enum { MESHES = COUNT(meshes), PREFETCHES = COUNT(prefetches) };
     int32_t at = 0;
     if (policy->world_size > 0) {
-        int32_t r = 0, p = 0;
-        while (ranks[r] != policy->world_size) r++;
+        int32_t m = 0, p = 0;
+        while (meshes[m].ranks != policy->world_size || meshes[m].replicas != policy->replicas) m++;
         while (prefetches[p] != policy->prefetch) p++;
         int32_t half = policy->reduce_dtype == SHERD_BF16;
-        at = 1 + (((half * RANKS + r) * 4 + policy->stage) * 2 + policy->shared) * PREFETCHES + p;
+        at = 1 + (((half * MESHES + m) * 4 + policy->stage) * 2 + policy->shared) * PREFETCHES + p;
     }
-    for (; at < 2 * RANKS * 4 * 2 * PREFETCHES; at++) {
+    for (; at < 2 * MESHES * 4 * 2 * PREFETCHES; at++) {
         int32_t rest = at;
         case_policy next = {.prefetch = prefetches[rest % PREFETCHES]};
         rest /= PREFETCHES;
@@ -181,13 +185,15 @@ bool case_next_policy(case_policy *policy) {
         rest /= 2;
         next.stage = rest % 4;
         rest /= 4;
-        next.world_size = ranks[rest % RANKS];
-        bool half = rest >= RANKS;
+        next.world_size = meshes[rest % MESHES].ranks;
+        next.replicas = meshes[rest % MESHES].replicas;
+        bool half = rest >= MESHES;
         if (half) next.parameter_dtype = next.reduce_dtype = SHERD_BF16;
         next.gradient_slots = next.world_size == 1 ? 1 : 3;
-        bool legal = !next.shared || (next.stage > 0 && next.world_size > 1);
+        bool legal = (!next.shared || (next.stage > 0 && next.world_size > next.replicas)) &&
+                     (next.replicas == 1 || next.stage > 0);
         bool distinct = next.stage == 3 || next.prefetch == 0;
-        bool wanted = !half || (next.world_size <= 3 && next.prefetch <= 1);
+        bool wanted = !half || (next.prefetch <= 1 && (next.world_size <= 3 || next.replicas * 2 == next.world_size));
         if (!legal || !distinct || !wanted) continue;
         *policy = next;
         return true;

@@ -20,7 +20,7 @@ typedef enum case_model {
 const char *case_model_name(case_model model);
 
 typedef struct case_policy {
-    int32_t world_size, stage, prefetch, gradient_slots;
+    int32_t world_size, stage, prefetch, gradient_slots, replicas; /* replicas: 0 is 1 */
     bool shared;
     sherd_recompute recompute; /* with CASE_RECOMPUTED and CASE_PART theirs */
     sherd_dtype parameter_dtype, reduce_dtype;
@@ -39,8 +39,8 @@ case_programs case_compile(case_model model, case_policy policy, shd_program_kin
 void case_destroy(case_programs *programs);
 sherd_status case_verify(const case_programs *programs, int64_t *peak_bytes);
 
-/* The next policy of the matrix stages × gather × prefetch × ranks, then of a smaller one of the same in which
- * parameters and exchanged gradients are bf16; start from `(case_policy){0}`; false after the last. */
+/* The next policy of the matrix stages × gather × prefetch × meshes, the fewest ranks first, then of a smaller one of the
+ * same in which parameters and exchanged gradients are bf16; start from `(case_policy){0}`; false after the last. */
 bool case_next_policy(case_policy *policy);
 
 #endif

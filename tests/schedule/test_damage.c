@@ -99,7 +99,7 @@ static void no_release(shd_program *p) {
 }
 static void foreign_gradient(shd_program *p) {
     shd_run accesses = at(p, SHD_OP_UPDATE, 1, 0)->accesses;
-    for (int32_t i = 0; i < accesses.count; i++) p->accesses[accesses.first + i].of_all_ranks = true;
+    for (int32_t i = 0; i < accesses.count; i++) p->accesses[accesses.first + i].scope = SHD_SCOPE_GROUP;
 }
 
 enum { STAGE_3_COPY, STAGE_3_SHARED, STAGE_3_AHEAD, STAGE_2_COPY, STAGE_2_SHARED, STAGE_0, RECOMPUTED, PART, POLICIES };
@@ -439,7 +439,7 @@ static const struct {
      1,
      true,
      1,
-     {"(UPDATE block) of rank 1", "every rank's accumulator of block", "not there for others"}},
+     {"(UPDATE block) of rank 1", "other ranks' accumulator of block", "not there for others"}},
 };
 
 static void expect_message(const char *name, sherd_status status, const char *const parts[4]) {

@@ -21,12 +21,14 @@ typedef struct content {
 
 typedef struct rank_memory {
     int32_t owned[MAX_UNITS];          /* updates of the own shard */
-    int32_t full[MAX_UNITS][RANKS];    /* stages 0 to 2: updates seen of each shard, in the full private copy */
+    int32_t full[MAX_UNITS][RANKS];    /* stages 0 to 2: updates seen of each place's shard, in the full private copy */
     int32_t slot_unit[MAX_BUFFERS];    /* gather slots: whose; -1: nobody's */
     int32_t slots[MAX_BUFFERS][RANKS]; /* and at which updates */
     content gradients[MAX_BUFFERS];    /* gradient slots */
     content accumulators[MAX_UNITS];   /* own shard */
     int32_t sums[MAX_UNITS][RANKS];    /* stage 0: the step whose sum it holds of each shard */
+    int32_t parts[MAX_UNITS][RANKS];   /* of the own shard: the step whose sum over replicas it holds of each replica's
+                                          part; -1: none's */
     bool counted, judged;              /* COUNT and VERDICT of this run are over */
     int32_t normed_count;
     int32_t counters[SHD_COUNTERS][MAX_UNITS], base[SHD_COUNTERS][MAX_UNITS];
@@ -66,6 +68,15 @@ static const shd_program *program_of(const simulation *job, int32_t r) {
     return job->kinds[job->sequence[job->runs[r].program]]->programs[r];
 }
 
+/* Of rank r's mesh. */
+static int32_t split(const simulation *job, int32_t r) { return shd_policy_split(&plan_of(job, r)->policy); }
+static int32_t place(const simulation *job, int32_t r) { return r % split(job, r); }
+static int32_t replica(const simulation *job, int32_t r) { return r / split(job, r); }
+static int32_t replicas(const simulation *job, int32_t r) { return job->kinds[0]->rank_count / split(job, r); }
+/* The rank at place g of its replica, and the one at its place of replica p. */
+static int32_t neighbour(const simulation *job, int32_t r, int32_t g) { return replica(job, r) * split(job, r) + g; }
+static int32_t twin(const simulation *job, int32_t r, int32_t p) { return p * split(job, r) + place(job, r); }
+
 /* How often a unit's shards should have been updated when a run of step `step` reads them. */
 static int32_t due(const shd_plan *plan, int32_t unit, int32_t step) {
     return plan->units[unit].gradient_bytes > 0 ? step : 0;
@@ -84,8 +95,8 @@ static void read_parameters(simulation *job, int32_t r, int32_t unit, int32_t ev
             slot = plan->gathers[i].slot_buffer;
     if (plan->units[unit].gathered_bytes == 0) return;
     if (slot >= 0) check(job, memory->slot_unit[slot] == unit, "a slot holds another unit");
-    for (int32_t s = 0; s < policy->world_size; s++) {
-        int32_t seen = policy->gather_shared ? job->memory[s].owned[unit]
+    for (int32_t s = 0; s < split(job, r); s++) {
+        int32_t seen = policy->gather_shared ? job->memory[neighbour(job, r, s)].owned[unit]
                        : slot >= 0           ? memory->slots[slot][s]
                                              : memory->full[unit][s];
         check(job, seen == due(plan, unit, job->step[r]), "parameters of another step are read");
@@ -126,8 +137,9 @@ static void gather(simulation *job, int32_t r, const shd_instruction *instructio
     if (plan->policy.gather_shared) return;
     int32_t slot = instruction->residency >= 0 ? plan->gathers[instruction->residency].slot_buffer : -1;
     if (slot >= 0) job->memory[r].slot_unit[slot] = u;
-    for (int32_t s = 0; s < plan->policy.world_size; s++)
-        *(slot >= 0 ? &job->memory[r].slots[slot][s] : &job->memory[r].full[u][s]) = job->memory[s].owned[u];
+    for (int32_t s = 0; s < split(job, r); s++)
+        *(slot >= 0 ? &job->memory[r].slots[slot][s] : &job->memory[r].full[u][s]) =
+            job->memory[neighbour(job, r, s)].owned[u];
 }
 
 /* A wait promises that the unit's last gather is over. */
@@ -159,8 +171,8 @@ static void round_gradient(simulation *job, int32_t r, const shd_instruction *in
 static void reduce(simulation *job, int32_t r, const shd_instruction *instruction) {
     const shd_plan *plan = plan_of(job, r);
     int32_t u = instruction->unit_index, slot = shd_exchanged_gradient(plan, instruction->residency)->slot_buffer;
-    for (int32_t s = 0; s < plan->policy.world_size; s++) {
-        const content *held = &job->memory[s].gradients[slot];
+    for (int32_t s = 0; s < split(job, r); s++) {
+        const content *held = &job->memory[neighbour(job, r, s)].gradients[slot];
         check(job,
               held->unit == u && held->step == job->step[r] && held->micro_steps == instruction->micro_step &&
                   held->writers == count_writers(plan, u),
@@ -169,7 +181,9 @@ static void reduce(simulation *job, int32_t r, const shd_instruction *instructio
     content *sum = &job->memory[r].accumulators[u];
     if (instruction->first_reduce) *sum = (content){.unit = u, .step = job->step[r]};
     check(job, sum->step == job->step[r] && sum->micro_steps++ == instruction->micro_step, "a micro-step is missing");
-    job->memory[r].sums[u][r] = job->step[r];
+    job->memory[r].sums[u][place(job, r)] = job->step[r];
+    for (int32_t p = 0; p < replicas(job, r); p++)
+        job->memory[r].parts[u][p] = replicas(job, r) == 1 ? job->step[r] : -1;
 }
 
 /* Whether rank `s` holds the sum of the step that rank `r` is in. */
@@ -178,8 +192,30 @@ static bool is_summed(const simulation *job, int32_t r, int32_t s, int32_t u) {
     return sum->step == job->step[r] && sum->micro_steps == program_of(job, r)->micro_steps;
 }
 
+static void reduce_replicas(simulation *job, int32_t r, int32_t u) {
+    int32_t own = replica(job, r);
+    for (int32_t p = 0; p < replicas(job, r); p++) {
+        int32_t other = twin(job, r, p);
+        check(job, is_summed(job, r, other, u), "a replica's sum is added up that is not the step's");
+        check(job, job->memory[other].parts[u][own] == -1, "a part is added up that is gone");
+    }
+    job->memory[r].parts[u][own] = job->step[r];
+}
+
+static void gather_parts(simulation *job, int32_t r, int32_t u) {
+    for (int32_t p = 0; p < replicas(job, r); p++) {
+        check(job, job->memory[twin(job, r, p)].parts[u][p] == job->step[r],
+              "a part is gathered that is not the step's");
+        job->memory[r].parts[u][p] = job->step[r];
+    }
+}
+
 static void gather_gradient(simulation *job, int32_t r, int32_t u) {
-    for (int32_t s = 0; s < plan_of(job, r)->policy.world_size; s++) {
+    if (replicas(job, r) > 1) {
+        gather_parts(job, r, u);
+        return;
+    }
+    for (int32_t s = 0; s < split(job, r); s++) {
         check(job, is_summed(job, r, s, u), "a sum is gathered that is not the step's");
         job->memory[r].sums[u][s] = job->step[r];
     }
@@ -190,12 +226,14 @@ static void update(simulation *job, int32_t r, int32_t u) {
     rank_memory *memory = &job->memory[r];
     if (program_of(job, r)->late_updates) check(job, memory->judged, "an update does not know the clip scale");
     check(job, is_summed(job, r, r, u), "an update uses an incomplete sum");
-    for (int32_t s = 0; policy->stage == 0 && s < policy->world_size; s++) {
+    for (int32_t p = 0; p < replicas(job, r); p++)
+        check(job, memory->parts[u][p] == job->step[r], "an update uses a sum that lacks replicas");
+    for (int32_t s = 0; policy->stage == 0 && s < split(job, r); s++) {
         check(job, memory->sums[u][s] == job->step[r], "an update uses an incomplete sum");
         memory->full[u][s]++;
     }
     memory->owned[u]++;
-    if (policy->stage > 0) memory->full[u][r] = memory->owned[u];
+    if (policy->stage > 0) memory->full[u][place(job, r)] = memory->owned[u];
 }
 
 static void execute(simulation *job, int32_t r, const shd_instruction *instruction) {
@@ -213,8 +251,12 @@ static void execute(simulation *job, int32_t r, const shd_instruction *instructi
     }
     case SHD_OP_ROUND: round_gradient(job, r, instruction); break;
     case SHD_OP_REDUCE: reduce(job, r, instruction); break;
+    case SHD_OP_REDUCE_REPLICAS: reduce_replicas(job, r, instruction->unit_index); break;
     case SHD_OP_NORM:
-        check(job, is_summed(job, r, r, instruction->unit_index), "a norm is of an incomplete sum");
+        check(job,
+              is_summed(job, r, r, instruction->unit_index) &&
+                  memory->parts[instruction->unit_index][replica(job, r)] == job->step[r],
+              "a norm is of an incomplete sum");
         memory->normed_count++;
         break;
     case SHD_OP_GATHER_GRADIENT: gather_gradient(job, r, instruction->unit_index); break;
@@ -242,11 +284,15 @@ static bool is_ready(const simulation *job, int32_t r, int32_t index) {
     const shd_instruction *instruction = &program->instructions[index];
     for (int32_t i = 0; i < instruction->waits.count; i++)
         if (!job->runs[r].done[program->waits[instruction->waits.first + i]]) return false;
-    for (int32_t i = 0; i < instruction->awaits.count; i++) {
-        const shd_await *await = &program->awaits[instruction->awaits.first + i];
+    for (int32_t a = 0; a < instruction->awaits.count; a++) {
+        const shd_await *await = &program->awaits[instruction->awaits.first + a];
         int32_t target = job->memory[r].base[await->counter][await->unit_index] + await->target;
-        for (int32_t s = 0; s < plan_of(job, r)->policy.world_size; s++)
+        shd_scope scope = shd_counter_scope(await->counter);
+        int32_t count = scope == SHD_SCOPE_GROUP ? split(job, r) : replicas(job, r);
+        for (int32_t i = 0; i < count; i++) {
+            int32_t s = scope == SHD_SCOPE_GROUP ? neighbour(job, r, i) : twin(job, r, i);
             if (job->memory[s].counters[await->counter][await->unit_index] < target) return false;
+        }
     }
     return true;
 }
@@ -339,15 +385,16 @@ static void destroy_all(case_programs kinds[SHD_PROGRAM_KINDS]) {
 }
 
 Test(timing, no_order_of_events_shows_a_rank_wrong_bytes) {
-    for (case_policy policy = {0}; case_next_policy(&policy) && policy.world_size <= RANKS;)
-        for (case_model model = 0; model < CASE_MODELS; model++)
+    for (case_policy policy = {0}; case_next_policy(&policy);)
+        for (case_model model = policy.world_size > RANKS ? CASE_MODELS : 0; model < CASE_MODELS; model++)
             for (int variant = 0; variant < 4; variant++) {
                 case_programs kinds[SHD_PROGRAM_KINDS];
                 compile_all(model, policy, 1 + variant % 2, variant / 2, kinds);
                 for (uint64_t seed = 0; seed < 6; seed++) {
                     const char *fault = play(kinds, seed);
-                    cr_assert_null(fault, "%s, %d ranks, stage %d, %s, prefetch %d, variant %d, seed %d: %s",
-                                   case_model_name(model), policy.world_size, policy.stage,
+                    cr_assert_null(fault,
+                                   "%s, %d ranks, %d replicas, stage %d, %s, prefetch %d, variant %d, seed %d: %s",
+                                   case_model_name(model), policy.world_size, policy.replicas, policy.stage,
                                    policy.shared ? "shared" : "copy", policy.prefetch, variant, (int)seed, fault);
                 }
                 destroy_all(kinds);
@@ -362,6 +409,9 @@ Test(timing, every_wait_and_await_prevents_harm_in_some_order_of_events) {
         {.world_size = 3, .stage = 2, .gradient_slots = 1},
         {.world_size = 3, .stage = 3, .gradient_slots = 1, .prefetch = 1},
         {.world_size = 3, .stage = 3, .gradient_slots = 1, .shared = true},
+        {.world_size = 4, .replicas = 2, .stage = 1, .gradient_slots = 1},
+        {.world_size = 4, .replicas = 2, .stage = 3, .gradient_slots = 1, .shared = true},
+        {.world_size = 3, .replicas = 3, .stage = 2, .gradient_slots = 1},
     };
     for (size_t p = 0; p < sizeof policies / sizeof *policies; p++) {
         case_programs kinds[SHD_PROGRAM_KINDS];

@@ -14,8 +14,8 @@ enum { MOST_RANKS = 8, MOST_MICRO_STEPS = 3 };
 #endif
 
 #define FOR_EACH_CASE(policy, model, kind, micro_steps, clip)                                                          \
-    for (case_policy policy = {0}; case_next_policy(&policy) && policy.world_size <= MOST_RANKS;)                      \
-        for (case_model model = 0; model < CASE_MODELS; model++)                                                       \
+    for (case_policy policy = {0}; case_next_policy(&policy);)                                                         \
+        for (case_model model = policy.world_size > MOST_RANKS ? CASE_MODELS : 0; model < CASE_MODELS; model++)        \
             for (shd_program_kind kind = 0; kind < SHD_PROGRAM_KINDS; kind++)                                          \
                 for (int32_t micro_steps = 1; micro_steps <= MOST_MICRO_STEPS; micro_steps++)                          \
                     for (int clip = 0; clip <= 1; clip++)
@@ -23,9 +23,10 @@ enum { MOST_RANKS = 8, MOST_MICRO_STEPS = 3 };
 static const char *describe(case_model model, case_policy policy, shd_program_kind kind, int32_t micro_steps,
                             int clip) {
     static char text[200];
-    snprintf(text, sizeof text, "%s, %d ranks, stage %d, %s, prefetch %d, kind %d, %d micro-steps, clip %d",
-             case_model_name(model), policy.world_size, policy.stage, policy.shared ? "shared" : "copy",
-             policy.prefetch, (int)kind, micro_steps, clip);
+    snprintf(text, sizeof text,
+             "%s, %d ranks, %d replicas, stage %d, %s, prefetch %d, kind %d, %d micro-steps, clip %d",
+             case_model_name(model), policy.world_size, policy.replicas, policy.stage,
+             policy.shared ? "shared" : "copy", policy.prefetch, (int)kind, micro_steps, clip);
     return text;
 }
 

@@ -46,8 +46,7 @@ static shd_feed *open_feed_of_documents(shd_dataset *dataset, int64_t separator,
                                     .separator = separator,
                                     .micro_batch = micro_batch,
                                     .micro_steps = micro_steps,
-                                    .rank = rank,
-                                    .world_size = world_size};
+                                    .mesh = {.rank = rank, .world_size = world_size, .replicas = 1}};
     shd_feed *feed = NULL;
     cr_assert_eq(shd_feed_create(&config, &feed), SHERD_OK, "%s", sherd_last_error());
     return feed;

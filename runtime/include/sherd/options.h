@@ -100,7 +100,12 @@ typedef struct sherd_options {
     int32_t world_size; /* 1 to 64; default 1 */
     /* The name under which the ranks of this host meet; needed from two ranks on; default NULL. */
     const char *rendezvous;
-    int32_t stage;             /* ZeRO stage 0 to 3; default 3 */
+    int32_t stage; /* ZeRO stage 0 to 3; default 3 */
+    /* Hybrid sharding: so many copies of the state, each split over world_size / replicas neighbouring ranks, rank r
+     * being rank r mod that number of replica r div that number. Each replica runs micro_steps times its ranks
+     * neighbouring micro-batches; gradients are reduced within replicas, then over them, in order. Must divide
+     * world_size; stages 1 to 3 only; default 1. */
+    int32_t replicas;
     sherd_gather gather;       /* default AUTO */
     int32_t prefetch;          /* units gathered ahead of the one computing, at stage 3; default 1 */
     sherd_recompute recompute; /* default NONE */
@@ -124,7 +129,7 @@ typedef struct sherd_options {
     { NULL, 1, -1, SHERD_GROUP_AUTO }
 #define SHERD_OPTIONS_INIT                                                                                             \
     {                                                                                                                  \
-        sizeof(sherd_options), 0, 1, NULL, 3, SHERD_GATHER_AUTO, 1, SHERD_RECOMPUTE_NONE, 1, 0, 0,                     \
+        sizeof(sherd_options), 0, 1, NULL, 3, 1, SHERD_GATHER_AUTO, 1, SHERD_RECOMPUTE_NONE, 1, 0, 0,                  \
             SHERD_OPTIMIZER_INIT, 1, 600, 300                                                                          \
     }
 

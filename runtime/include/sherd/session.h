@@ -160,6 +160,7 @@ typedef struct sherd_traffic {
     int64_t gather_count, gather_gradient_count, reduce_count, exchange_count;
     int64_t logical_bytes; /* what a copying backend would receive in gathers and reduces; exchanges are a few KiB */
     int64_t moved_bytes;   /* what was copied, or read in place, of that */
+    int64_t reduce_replicas_count; /* sums over replicas; each is followed by a gather of gradients */
 } sherd_traffic;
 SHERD_API void sherd_session_traffic(const sherd_session *session, sherd_traffic *out);
 
