@@ -267,6 +267,58 @@ Test(compile, prints_one_line_an_instruction) {
     case_destroy(&made);
 }
 
+/* The program of docs/PROGRAM.md, "With replicas". */
+Test(compile, sums_over_replicas_follow_the_last_reduce_of_each_unit) {
+    static const char *const lines = //
+        "    0 reduce  COUNT\n"
+        "    1 gather  GATHER embed, micro-step 0, 10240 bytes\n"
+        "    2 gather  GATHER block, micro-step 0, 3072 bytes\n"
+        "    3 compute WAIT embed, micro-step 0; waits 1\n"
+        "    4 compute FORWARD embed, micro-step 0\n"
+        "    5 compute RELEASE embed, micro-step 0\n"
+        "    6 gather  GATHER head, micro-step 0, 9216 bytes\n"
+        "    7 compute WAIT block, micro-step 0; waits 2\n"
+        "    8 compute FORWARD block, micro-step 0\n"
+        "    9 compute RELEASE block, micro-step 0\n"
+        "   10 compute WAIT head, micro-step 0; waits 6\n"
+        "   11 compute FORWARD head, micro-step 0\n"
+        "   12 gather  GATHER block, micro-step 0, 3072 bytes\n"
+        "   13 compute BACKWARD head, micro-step 0; waits 0; signals PUBLISHED head\n"
+        "   14 compute RELEASE head, micro-step 0\n"
+        "   15 reduce  REDUCE head, micro-step 0, 9216 bytes; awaits PUBLISHED head 1; signals CONSUMED head, REDUCED "
+        "head\n"
+        "   16 gather  GATHER embed, micro-step 0, 10240 bytes\n"
+        "   17 compute WAIT block, micro-step 0; waits 12\n"
+        "   18 compute BACKWARD block, micro-step 0; signals PUBLISHED block\n"
+        "   19 compute RELEASE block, micro-step 0\n"
+        "   20 reduce  REDUCE block, micro-step 0, 3072 bytes; awaits PUBLISHED block 1; signals CONSUMED block, "
+        "REDUCED block\n"
+        "   21 reduce  REDUCE_REPLICAS head, 5120 bytes; awaits REDUCED head 1; signals SUMMED head\n"
+        "   22 compute WAIT embed, micro-step 0; waits 16\n"
+        "   23 compute BACKWARD embed, micro-step 0; signals PUBLISHED embed\n"
+        "   24 compute RELEASE embed, micro-step 0\n"
+        "   25 reduce  REDUCE embed, micro-step 0, 10240 bytes; awaits PUBLISHED embed 1; signals CONSUMED embed, "
+        "REDUCED embed\n"
+        "   26 reduce  GATHER_GRADIENT head, 5120 bytes; awaits SUMMED head 1\n"
+        "   27 reduce  REDUCE_REPLICAS block, 2048 bytes; signals SUMMED block\n"
+        "   28 reduce  GATHER_GRADIENT block, 2048 bytes; awaits SUMMED block 1\n"
+        "   29 reduce  REDUCE_REPLICAS embed, 5120 bytes; signals SUMMED embed\n"
+        "   30 reduce  GATHER_GRADIENT embed, 5120 bytes; awaits SUMMED embed 1\n"
+        "   31 compute NORM head; waits 21\n"
+        "   32 compute UPDATE head; waits 26; signals UPDATED head\n"
+        "   33 compute NORM block; waits 27\n"
+        "   34 compute UPDATE block; waits 28; signals UPDATED block\n"
+        "   35 compute NORM embed; waits 29\n"
+        "   36 compute UPDATE embed; waits 30; signals UPDATED embed\n"
+        "   37 compute VERDICT\n";
+    case_programs made = case_compile(
+        CASE_UNTIED,
+        (case_policy){.world_size = 4, .replicas = 2, .stage = 3, .gradient_slots = 3, .prefetch = 1, .shared = true},
+        SHD_PROGRAM_TRAIN, 1, false);
+    expect_print(&made, lines);
+    case_destroy(&made);
+}
+
 Test(compile, prints_what_is_awaited_of_earlier_runs) {
     case_programs made = case_compile(CASE_UNTIED, (case_policy){.world_size = 2, .stage = 3, .gradient_slots = 3},
                                       SHD_PROGRAM_EVALUATE, 1, true);
