@@ -36,13 +36,16 @@ typedef struct shd_job_texts {
 /* Where sequences come from: files and globs, and how often against the other sources. */
 enum { SHD_JOB_SOURCES = 64 };
 typedef struct shd_job_data_source {
-    const char **paths;
+    const char **paths; /* of tokens, or of inputs */
     int32_t path_count;
-    bool listed;   /* the paths were written as a list */
+    bool listed;               /* the paths were written as a list */
+    const char **target_paths; /* of targets, where it was written {inputs: …, targets: …}; else NULL */
+    int32_t target_path_count;
+    bool targets_listed;
     double weight; /* 1 where none is written */
 } shd_job_data_source;
 typedef struct shd_job_sources {
-    const shd_job_data_source *items; /* 1 to SHD_JOB_SOURCES */
+    const shd_job_data_source *items; /* 1 to SHD_JOB_SOURCES; 0 where the key is null */
     int32_t count;
     bool weighted; /* written as a list of {path, weight} */
 } shd_job_sources;

@@ -51,13 +51,21 @@ static sherd_status glob_base(const shd_job *job, const char *folder, const char
     return SHERD_OK;
 }
 
+static sherd_status make_paths_absolute(const shd_job *job, const char *base, const char **paths, int32_t count) {
+    for (int32_t i = 0; i < count; i++) {
+        const char *from;
+        SHD_TRY(glob_base(job, base, paths[i], &from));
+        SHD_TRY(join(job, from, paths[i], &paths[i]));
+    }
+    return SHERD_OK;
+}
+
 static sherd_status make_sources_absolute(const shd_job *job, const char *base, const shd_job_sources *sources) {
-    for (int32_t i = 0; i < sources->count; i++)
-        for (int32_t k = 0; k < sources->items[i].path_count; k++) {
-            const char **path = &sources->items[i].paths[k], *from;
-            SHD_TRY(glob_base(job, base, *path, &from));
-            SHD_TRY(join(job, from, *path, path));
-        }
+    for (int32_t i = 0; i < sources->count; i++) {
+        const shd_job_data_source *source = &sources->items[i];
+        SHD_TRY(make_paths_absolute(job, base, source->paths, source->path_count));
+        SHD_TRY(make_paths_absolute(job, base, source->target_paths, source->target_path_count));
+    }
     return SHERD_OK;
 }
 
@@ -67,7 +75,8 @@ static sherd_status make_absolute(shd_job *job, const char *folder, const char *
     for (int32_t i = 0; i < count; i++) {
         void *field = (char *)job + keys[i].offset;
         const char **path = NULL, *base = job->origins[i].from_setting ? working : folder;
-        if (keys[i].kind == SHD_KIND_SOURCES) SHD_TRY(make_sources_absolute(job, base, field));
+        if (keys[i].kind == SHD_KIND_SOURCES || keys[i].kind == SHD_KIND_SOURCES_OR_NULL)
+            SHD_TRY(make_sources_absolute(job, base, field));
         if (keys[i].kind == SHD_KIND_PATH || keys[i].kind == SHD_KIND_PATH_OR_NULL) path = field;
         if (keys[i].kind == SHD_KIND_WORD_OR_PATH) path = &((shd_job_source *)field)->path;
         if (!path || !*path) continue;
@@ -95,7 +104,7 @@ static sherd_status complete_paths(shd_job *job) {
 sherd_status shd_job_complete(shd_job *job) {
     bool llama = job->model.family == SHD_JOB_LLAMA;
     if (!is_set(job, "model.n_kv_head")) job->model.n_kv_head = job->model.n_head;
-    if (!is_set(job, "model.d_ff") && !llama) job->model.d_ff = 4 * job->model.d_model;
+    if (!llama) job->model.d_ff = 4 * job->model.d_model;
     if (!is_set(job, "model.tied_embeddings")) job->model.tied_embeddings = !llama;
     return complete_paths(job);
 }
@@ -108,37 +117,21 @@ static shd_yaml_place place_of(const shd_job *job, const char *key) {
     return place;
 }
 
-/* What only llama has. */
-static const char *const llama_keys[] = {"model.n_kv_head", "model.d_ff", "model.rope_theta"};
-enum { LLAMA_KEY_COUNT = sizeof llama_keys / sizeof *llama_keys };
-
-bool shd_job_has(const shd_job *job, const char *key_path) {
-    for (int32_t i = 0; i < LLAMA_KEY_COUNT; i++)
-        if (strcmp(llama_keys[i], key_path) == 0) return job->model.family == SHD_JOB_LLAMA;
-    return true;
-}
-
-static sherd_status check_gpt2(const shd_job *job) {
-    for (int32_t i = 0; i < LLAMA_KEY_COUNT; i++) {
-        shd_yaml_place place = place_of(job, llama_keys[i]);
-        if (is_set(job, llama_keys[i]))
-            return shd_yaml_fail(&place, llama_keys[i], "gpt2 does not have it; remove the key, or take family: llama");
-    }
+/* Token files are named by paths, pairs of arrays as inputs and targets. */
+static sherd_status check_sources(const shd_job *job, const char *key, const shd_job_sources *sources) {
+    shd_yaml_place place = place_of(job, key);
+    for (int32_t i = 0; i < sources->count; i++)
+        if (sources->items[i].target_paths)
+            return shd_yaml_fail(&place, key,
+                                 "inputs and targets are arrays, and %s is trained on tokens; write the path of a "
+                                 "token file",
+                                 shd_job_word("model.family", (int32_t)job->model.family));
     return SHERD_OK;
-}
-
-static sherd_status check_llama(const shd_job *job) {
-    shd_yaml_place place = place_of(job, "model.family");
-    if (!is_set(job, "model.d_ff"))
-        return shd_yaml_fail(&place, "model.d_ff", "missing; llama needs the width inside its feed-forward part");
-    return SHERD_OK;
-}
-
-static sherd_status check_family(const shd_job *job) {
-    return job->model.family == SHD_JOB_LLAMA ? check_llama(job) : check_gpt2(job);
 }
 
 static sherd_status check_data(const shd_job *job) {
+    SHD_TRY(check_sources(job, "data.train", &job->data.train));
+    SHD_TRY(check_sources(job, "data.validation", &job->data.validation));
     shd_yaml_place place = place_of(job, "data.ignored_token");
     if (job->data.ignored_token >= job->model.vocab_size)
         return shd_yaml_fail(
@@ -154,7 +147,7 @@ static sherd_status check_data(const shd_job *job) {
         return shd_yaml_fail(&place, "data.attend_across_documents",
                              "false, but there is no data.document_separator to tell documents apart; set it too");
     place = place_of(job, "train.evaluate_every");
-    if (job->train.evaluate_every > 0 && !job->data.validation)
+    if (job->train.evaluate_every > 0 && job->data.validation.count == 0)
         return shd_yaml_fail(&place, "train.evaluate_every",
                              "%lld, but there is no data.validation; give a validation file, or set it to 0",
                              (long long)job->train.evaluate_every);
@@ -234,7 +227,7 @@ static sherd_status check_run(const shd_job *job) {
 }
 
 sherd_status shd_job_check(const shd_job *job) {
-    SHD_TRY(check_family(job));
+    SHD_TRY(shd_job_check_family(job));
     SHD_TRY(check_data(job));
     SHD_TRY(check_sample(job));
     SHD_TRY(check_batches(job));

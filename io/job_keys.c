@@ -205,7 +205,12 @@ void shd_job_expected(const shd_job_key *key, char text[SHD_JOB_TEXT_BYTES]) {
         append_words_or(text, key->words);
         append(text, "a path");
         break;
-    case SHD_KIND_SOURCES: append(text, "a path, a glob, a list of them, or a list of {path: …, weight: …}"); break;
+    case SHD_KIND_SOURCES:
+        append(text, "a path, a glob, a list of them, {inputs: …, targets: …}, or a list of {path: …, weight: …}");
+        break;
+    case SHD_KIND_SOURCES_OR_NULL:
+        append(text, "null, a path, a glob, a list of them, or {inputs: …, targets: …}");
+        break;
     }
 }
 

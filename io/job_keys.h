@@ -8,23 +8,24 @@
 #include <stddef.h>
 
 typedef enum shd_job_kind {
-    SHD_KIND_NAME,          /* const char *: a text that can name a folder */
-    SHD_KIND_BOOL,          /* bool */
-    SHD_KIND_INT,           /* int64_t */
-    SHD_KIND_INT_OR_AUTO,   /* int64_t, `auto` is 0 */
-    SHD_KIND_INT_OR_NULL,   /* int64_t, null is -1 */
-    SHD_KIND_REAL,          /* double, finite */
-    SHD_KIND_REAL_OR_NULL,  /* double, null is -1 */
-    SHD_KIND_PAIR,          /* shd_job_pair: [number, number] */
-    SHD_KIND_CHOICE,        /* an enum: one of the key's words */
-    SHD_KIND_TEXT,          /* const char * */
-    SHD_KIND_TEXTS,         /* shd_job_texts: a list of texts */
-    SHD_KIND_WORD_OR_TEXTS, /* shd_job_selection */
-    SHD_KIND_GROUPS,        /* shd_job_groups: a list of sections with the keys of SHD_JOB_GROUP */
-    SHD_KIND_PATH,          /* const char * */
-    SHD_KIND_PATH_OR_NULL,  /* const char * */
-    SHD_KIND_WORD_OR_PATH,  /* shd_job_source */
-    SHD_KIND_SOURCES        /* shd_job_sources */
+    SHD_KIND_NAME,           /* const char *: a text that can name a folder */
+    SHD_KIND_BOOL,           /* bool */
+    SHD_KIND_INT,            /* int64_t */
+    SHD_KIND_INT_OR_AUTO,    /* int64_t, `auto` is 0 */
+    SHD_KIND_INT_OR_NULL,    /* int64_t, null is -1 */
+    SHD_KIND_REAL,           /* double, finite */
+    SHD_KIND_REAL_OR_NULL,   /* double, null is -1 */
+    SHD_KIND_PAIR,           /* shd_job_pair: [number, number] */
+    SHD_KIND_CHOICE,         /* an enum: one of the key's words */
+    SHD_KIND_TEXT,           /* const char * */
+    SHD_KIND_TEXTS,          /* shd_job_texts: a list of texts */
+    SHD_KIND_WORD_OR_TEXTS,  /* shd_job_selection */
+    SHD_KIND_GROUPS,         /* shd_job_groups: a list of sections with the keys of SHD_JOB_GROUP */
+    SHD_KIND_PATH,           /* const char * */
+    SHD_KIND_PATH_OR_NULL,   /* const char * */
+    SHD_KIND_WORD_OR_PATH,   /* shd_job_source */
+    SHD_KIND_SOURCES,        /* shd_job_sources */
+    SHD_KIND_SOURCES_OR_NULL /* shd_job_sources of one source; null has none */
 } shd_job_kind;
 
 typedef struct shd_job_key {
@@ -79,7 +80,7 @@ sherd_status shd_job_store(shd_job *job, const shd_job_key *key, const shd_yaml_
 /* The same for keys of kind GROUPS. */
 sherd_status shd_job_store_groups(shd_job *job, const shd_job_key *key, const shd_yaml_node *node,
                                   shd_job_groups *field);
-/* The same for keys of kind SOURCES; `node` is a text or a list. */
+/* The same for keys of kind SOURCES and SOURCES_OR_NULL; `node` is no null. */
 sherd_status shd_job_store_sources(shd_job *job, const shd_job_key *key, const shd_yaml_node *node,
                                    shd_job_sources *field);
 /* As in a job file, a new reference; NULL when memory is out. */
@@ -93,6 +94,10 @@ sherd_status shd_job_check(const shd_job *job);
 
 /* False for a key that the job's model family does not have (model.rope_theta with gpt2). */
 bool shd_job_has(const shd_job *job, const char *key_path);
+/* The families that have the key, for people: "gpt2 or llama"; "" when all have. */
+void shd_job_families_text(const char *key_path, char text[SHD_JOB_TEXT_BYTES]);
+/* Refuses keys that were set and that the job's family does not have. Fails: CONFIG. */
+sherd_status shd_job_check_family(const shd_job *job);
 
 /* Where `key_path` was set, and whether it was. */
 const shd_job_origin *shd_job_origin_of(const shd_job *job, const char *key_path);

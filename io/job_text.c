@@ -69,7 +69,8 @@ static json_t *value_json(const void *owner, const shd_job_key *key) {
         return selection->texts.items ? texts_json(&selection->texts) : json_string(key->words[selection->word]);
     case SHD_KIND_GROUPS: return groups_json(field);
     case SHD_KIND_WORD_OR_PATH: return source_json(key, field);
-    case SHD_KIND_SOURCES: return shd_job_sources_json(field);
+    case SHD_KIND_SOURCES:
+    case SHD_KIND_SOURCES_OR_NULL: return shd_job_sources_json(field);
     case SHD_KIND_NAME:
     case SHD_KIND_TEXT:
     case SHD_KIND_PATH:
@@ -163,19 +164,27 @@ static void explain_group_keys(shd_text *out) {
     }
 }
 
+/* "; llama only", or "". */
+static void families_text(const shd_job_key *key, char text[SHD_JOB_TEXT_BYTES]) {
+    char families[SHD_JOB_TEXT_BYTES];
+    shd_job_families_text(key->path, families);
+    snprintf(text, SHD_JOB_TEXT_BYTES, *families ? "; %s only" : "", families);
+}
+
 static void explain_key(shd_text *out, const shd_job *job, int32_t index) {
     int32_t count;
     const shd_job_key *key = &shd_job_keys(&count)[index];
     bool unused = job && !shd_job_has(job, key->path);
-    char expected[SHD_JOB_TEXT_BYTES], origin[SHD_JOB_TEXT_BYTES];
+    char expected[SHD_JOB_TEXT_BYTES], origin[SHD_JOB_TEXT_BYTES], families[SHD_JOB_TEXT_BYTES];
     shd_job_expected(key, expected);
+    families_text(key, families);
     origin_text(job, index, origin, sizeof origin);
     if (unused) snprintf(origin, sizeof origin, "not in %s", shd_job_word("model.family", (int32_t)job->model.family));
     char *value = unused ? shd_strdup("none") : job ? value_text(job, key) : NULL;
     if (job && !value) out->failed = true;
     shd_text_add(out, "%s%s: %s  (%s)\n", *key->section ? "  " : "", key->name, value ? value : default_text(key),
                  origin);
-    shd_text_add(out, "      %s%s%s; %s\n", expected, *key->unit ? ", in " : "", key->unit, key->help);
+    shd_text_add(out, "      %s%s%s; %s%s\n", expected, *key->unit ? ", in " : "", key->unit, key->help, families);
     shd_free(value);
     if (key->kind == SHD_KIND_GROUPS) explain_group_keys(out);
 }
@@ -196,11 +205,12 @@ sherd_status shd_job_explain(const shd_job *job, char **out) {
 /* --- docs/JOB.md -------------------------------------------------------------------------------------------------- */
 
 static void document_key(shd_text *out, const shd_job_key *key) {
-    char expected[SHD_JOB_TEXT_BYTES];
+    char expected[SHD_JOB_TEXT_BYTES], families[SHD_JOB_TEXT_BYTES];
     shd_job_expected(key, expected);
+    families_text(key, families);
     const char *tick = key->fallback ? "`" : "";
-    shd_text_add(out, "| `%s` | %s%s%s | %s%s%s | %s |\n", key->name, expected, *key->unit ? ", in " : "", key->unit,
-                 tick, default_text(key), tick, key->help);
+    shd_text_add(out, "| `%s` | %s%s%s | %s%s%s | %s%s |\n", key->name, expected, *key->unit ? ", in " : "", key->unit,
+                 tick, default_text(key), tick, key->help, families);
 }
 
 static const char *const document_head = "| key | value | default | meaning |\n| --- | --- | --- | --- |\n";

@@ -38,7 +38,7 @@ static void add_hint(const shd_job_key *key, const shd_yaml_node *node, char hin
     bool text = key->kind == SHD_KIND_NAME || key->kind == SHD_KIND_TEXT || key->kind == SHD_KIND_TEXTS ||
                 key->kind == SHD_KIND_WORD_OR_TEXTS || key->kind == SHD_KIND_PATH ||
                 key->kind == SHD_KIND_PATH_OR_NULL || key->kind == SHD_KIND_WORD_OR_PATH ||
-                key->kind == SHD_KIND_SOURCES;
+                key->kind == SHD_KIND_SOURCES || key->kind == SHD_KIND_SOURCES_OR_NULL;
     bool meaning;
     if (number && scalar.kind == SHD_SCALAR_REAL && scalar.real == floor(scalar.real) && fabs(scalar.real) < 1e15)
         snprintf(hint, SHD_JOB_TEXT_BYTES, "; write %.0f", scalar.real);
@@ -51,7 +51,8 @@ static void add_hint(const shd_job_key *key, const shd_yaml_node *node, char hin
         snprintf(hint, SHD_JOB_TEXT_BYTES, "; write %s", meaning ? "true" : "false");
     else if (!text && !node->plain)
         snprintf(hint, SHD_JOB_TEXT_BYTES, "; write it without quotes");
-    else if (key->kind == SHD_KIND_PATH_OR_NULL && scalar.kind == SHD_SCALAR_EMPTY)
+    else if ((key->kind == SHD_KIND_PATH_OR_NULL || key->kind == SHD_KIND_SOURCES_OR_NULL) &&
+             scalar.kind == SHD_SCALAR_EMPTY)
         snprintf(hint, SHD_JOB_TEXT_BYTES, "; write null for none");
 }
 
@@ -225,9 +226,13 @@ sherd_status shd_job_store(shd_job *job, const shd_job_key *key, const shd_yaml_
     case SHD_KIND_TEXT:
     case SHD_KIND_PATH: return store_text(job, key, node, field);
     case SHD_KIND_WORD_OR_PATH: return store_source(job, key, node, field);
+    case SHD_KIND_SOURCES_OR_NULL:
+        *(shd_job_sources *)field = (shd_job_sources){0};
+        if (is_null(node)) return SHERD_OK;
+        if (scalar && shd_scalar_read(node).kind != SHD_SCALAR_TEXT) return wrong_type(key, node);
+        return shd_job_store_sources(job, key, node, field);
     case SHD_KIND_SOURCES:
-        if (node->kind == SHD_YAML_MAP || (scalar && shd_scalar_read(node).kind != SHD_SCALAR_TEXT))
-            return wrong_type(key, node);
+        if (scalar && shd_scalar_read(node).kind != SHD_SCALAR_TEXT) return wrong_type(key, node);
         return shd_job_store_sources(job, key, node, field);
     }
     return shd_fail(SHERD_INTERNAL, "%s: a key of no kind", key->path);

@@ -9,6 +9,8 @@
  *   range    ANY, INTS(low, high), REALS(low, high) both ends included, ABOVE(low), BELOW(low, high) without high,
  *            UP_TO(low, high) without low, WORDS(LIST)
  *   unit     "" where there is none
+ * A key that only some families of models have stands in SHD_JOB_FAMILY_KEYS; with the others it is refused.
+ *
  * A list of words: W(enumerator, "word"); a value is stored as its enumerator, which counts from 0. */
 #ifndef SHD_IO_SCHEMA_H
 #define SHD_IO_SCHEMA_H
@@ -33,6 +35,12 @@
 #define SHD_WORDS_DEVICE(W)    W(SHD_JOB_DEVICE_AUTO, "auto") W(SHD_JOB_DEVICE_CPU, "cpu")
 #define SHD_WORDS_COMM(W)      W(SHD_JOB_COMM_AUTO, "auto") W(SHD_JOB_COMM_SELF, "self") W(SHD_JOB_COMM_SHM, "shm")
 
+/* Keys that only some families have: K(section, key, families); all others are every family's. */
+#define SHD_JOB_FAMILY_KEYS(K) \
+    K(model, n_kv_head, LLAMA) \
+    K(model, d_ff, LLAMA) \
+    K(model, rope_theta, LLAMA)
+
 /* Keys at the top level, outside any section. */
 #define SHD_JOB_TOP(X) \
     X(top, name, const char *, NAME, REQUIRED, ANY, "", \
@@ -52,11 +60,11 @@
     X(model, n_head, int64_t, INT, REQUIRED, INTS(1, 1 << 16), "", \
       "attention heads of a block") \
     X(model, n_kv_head, int64_t, INT, COMPUTED("n_head"), INTS(1, 1 << 16), "", \
-      "key and value heads, dividing n_head; llama only") \
-    X(model, d_ff, int64_t, INT, COMPUTED("none: llama needs it"), INTS(1, 1 << 22), "", \
-      "width inside the feed-forward part; llama only") \
+      "key and value heads, dividing n_head") \
+    X(model, d_ff, int64_t, INT, REQUIRED, INTS(1, 1 << 22), "", \
+      "width inside the feed-forward part") \
     X(model, rope_theta, double, REAL, DEFAULT("10000.0"), REALS(1, DBL_MAX), "", \
-      "base of the rotary position frequencies; llama only") \
+      "base of the rotary position frequencies") \
     X(model, tied_embeddings, bool, BOOL, COMPUTED("true for gpt2, false for llama"), ANY, "", \
       "the output layer is the embedding matrix") \
     X(model, init, shd_job_source, WORD_OR_PATH, DEFAULT("random"), WORDS(INIT), "", \
@@ -67,8 +75,8 @@
 #define SHD_JOB_DATA(X) \
     X(data, train, shd_job_sources, SOURCES, REQUIRED, ANY, "", \
       "token files to train on, a list or glob being one data set; with weights: a mixture, in shares of sequences") \
-    X(data, validation, const char *, PATH_OR_NULL, DEFAULT("null"), ANY, "", \
-      "a token file for validation, or a glob of such files, of the same format") \
+    X(data, validation, shd_job_sources, SOURCES_OR_NULL, DEFAULT("null"), ANY, "", \
+      "token files for validation, of the same format, a list or glob being one data set") \
     X(data, format, shd_job_format, CHOICE, DEFAULT("auto"), WORDS(FORMAT), "", \
       "format of the token files; text takes bytes as tokens, auto decides by header and name") \
     X(data, shuffle, bool, BOOL, DEFAULT("true"), ANY, "", \

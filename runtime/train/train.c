@@ -211,11 +211,8 @@ static sherd_status open_dataset(const shd_job *job, const char *key, const shd_
 static sherd_status open_data(job_run *run) {
     const shd_job *job = run->job;
     SHD_TRY(open_dataset(job, "data.train", &job->data.train, job->data.shuffle, &run->training_data));
-    if (!job->data.validation) return SHERD_OK;
-    const char *path = job->data.validation;
-    const shd_job_data_source file = {.paths = &path, .path_count = 1, .weight = 1};
-    const shd_job_sources validation = {.items = &file, .count = 1};
-    SHD_TRY(open_dataset(job, "data.validation", &validation, false, &run->validation_data));
+    if (job->data.validation.count == 0) return SHERD_OK;
+    SHD_TRY(open_dataset(job, "data.validation", &job->data.validation, false, &run->validation_data));
     int64_t available = shd_dataset_sequence_count(run->validation_data);
     run->evaluation = shd_evaluation_plan_make(available, job->train.evaluate_sequences, job->train.micro_batch,
                                                run->options.world_size);

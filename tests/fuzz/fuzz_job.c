@@ -14,6 +14,14 @@ enum { SETTINGS_MAX = 8 };
 
 static bool is_absolute(const char *path) { return path[0] == '/'; }
 
+static void check_sources(const shd_job_sources *sources) {
+    for (int32_t i = 0; i < sources->count; i++) {
+        const shd_job_data_source *source = &sources->items[i];
+        for (int32_t k = 0; k < source->path_count; k++) fuzz_check(is_absolute(source->paths[k]));
+        for (int32_t k = 0; k < source->target_path_count; k++) fuzz_check(is_absolute(source->target_paths[k]));
+    }
+}
+
 static void check_paths(const shd_job *job) {
     int32_t count;
     const shd_job_key *keys = shd_job_keys(&count);
@@ -24,9 +32,8 @@ static void check_paths(const shd_job *job) {
         if (keys[i].kind == SHD_KIND_WORD_OR_PATH) path = ((const shd_job_source *)field)->path;
         fuzz_check(path ? is_absolute(path) : keys[i].kind != SHD_KIND_PATH);
     }
-    for (int32_t i = 0; i < job->data.train.count; i++)
-        for (int32_t k = 0; k < job->data.train.items[i].path_count; k++)
-            fuzz_check(is_absolute(job->data.train.items[i].paths[k]));
+    check_sources(&job->data.train);
+    check_sources(&job->data.validation);
 }
 
 static void check_job(const shd_job *job) {

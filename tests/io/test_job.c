@@ -119,7 +119,7 @@ Test(job, has_the_defaults_that_the_schema_states) {
     cr_assert(job->model.tied_embeddings);
     cr_assert_null(job->model.init.path);
     cr_assert_eq(job->model.frozen.count, 0);
-    cr_assert_null(job->data.validation);
+    cr_assert_eq(job->data.validation.count, 0);
     cr_assert_eq(job->data.format, SHD_FORMAT_AUTO);
     cr_assert(job->data.shuffle);
     cr_assert_eq(job->data.ignored_token, -1);
@@ -287,7 +287,7 @@ Test(job, takes_paths_from_its_own_folder_and_those_of_settings_from_the_working
     const struct {
         const char *value, *ending;
     } cases[] = {{job->data.train.items[0].paths[0], "/jobs/tokens.bin"},
-                 {job->data.validation, "/val.bin"},
+                 {job->data.validation.items[0].paths[0], "/val.bin"},
                  {job->checkpoint.dir, "/jobs/ckpt"},
                  {job->checkpoint.resume.path, "/jobs/../old"},
                  {job->run.dir, "/jobs/runs/tiny"},
