@@ -16,9 +16,11 @@
 
 #include <string.h>
 
-enum { BLOCK = 16 }; /* pairs in a vector, vectors in a block */
+enum { BLOCK = 16 };            /* pairs in a vector, vectors in a block */
+enum { LINE = 32, AHEAD = 16 }; /* numbers in a cache line; how many pairs ahead memory is asked for */
 
 typedef uint32_t pair_vector __attribute__((vector_size(BLOCK * sizeof(uint32_t))));
+typedef uint16_t half_vector __attribute__((vector_size(BLOCK * sizeof(uint16_t))));
 
 #define SHUFFLE __builtin_shufflevector
 
@@ -57,50 +59,58 @@ static inline void load_along(const uint16_t *x, int64_t count, pair_vector *v) 
 }
 
 /* Pairs of `even` and `odd`, `count` of them, and zeros after them. */
-static inline void pair_up(const uint16_t *even, const uint16_t *odd, int64_t count, uint32_t out[BLOCK]) {
-    if (count >= BLOCK)
-        for (int j = 0; j < BLOCK; j++) out[j] = (uint32_t)even[j] | (uint32_t)odd[j] << 16;
-    else
-        for (int64_t j = 0; j < BLOCK; j++) out[j] = j < count ? (uint32_t)even[j] | (uint32_t)odd[j] << 16 : 0;
+static inline void pair_up(const uint16_t *even, const uint16_t *odd, int64_t count, uint32_t *pairs) {
+    if (count >= BLOCK) {
+        for (int j = 0; j < BLOCK; j++) pairs[j] = (uint32_t)even[j] | (uint32_t)odd[j] << 16;
+    } else {
+        for (int j = 0; j < BLOCK; j++) pairs[j] = j < count ? (uint32_t)even[j] | (uint32_t)odd[j] << 16 : 0;
+    }
 }
 
-/* The block at (pair, width): v[i] holds the pair `pair + i` of 16 widths. */
-static inline void load_across(const half_block *b, int64_t pair, int64_t width, pair_vector v[BLOCK]) {
+/* 16 widths of the pair of depths `pair`: zeros where there is none. */
+static inline void load_pair(const half_block *b, int64_t pair, int64_t width, uint32_t *pairs) {
     static const uint16_t zeros[BLOCK];
-    const int64_t count = b->width - width;
-    for (int i = 0; i < BLOCK; i++) {
-        const int64_t depth = 2 * (pair + i);
-        const uint16_t *even = b->x + depth * b->stride + width;
-        uint32_t pairs[BLOCK];
-        if (depth >= b->depth)
-            memset(pairs, 0, sizeof pairs);
-        else
-            pair_up(even, depth + 1 < b->depth ? even + b->stride : zeros, count, pairs);
-        memcpy(&v[i], pairs, sizeof pairs);
-    }
+    const int64_t depth = 2 * pair;
+    const uint16_t *even = b->x + depth * b->stride + width;
+    if (depth < b->depth)
+        pair_up(even, depth + 1 < b->depth ? even + b->stride : zeros, b->width - width, pairs);
+    else
+        memset(pairs, 0, BLOCK * sizeof *pairs);
 }
 
 /* v[i] holds 16 pairs, from `pair` on, of the width `width + i`. */
 static inline void load_rows(const half_block *b, int64_t pair, int64_t width, pair_vector v[BLOCK]) {
     const uint16_t *x = b->x + width * b->stride + 2 * pair;
-    for (int i = 0; i < BLOCK; i++)
+    for (int i = 0; i < BLOCK; i++) {
+        __builtin_prefetch(x + i * b->stride + 2 * AHEAD);
         load_along(x + i * b->stride, width + i < b->width ? b->depth - 2 * pair : 0, &v[i]);
+    }
 }
 
-/* Pair panels of a block whose depth is across rows: row by row, so that memory is read as it lies. */
-static inline void pair_panels_across(const half_block *b, int64_t pairs, int panel_width, uint32_t *out) {
-    static const uint16_t zeros[BLOCK];
-    for (int64_t pair = 0; pair < pairs; pair++) {
-        const bool full = 2 * pair + 1 < b->depth, none = 2 * pair >= b->depth;
-        const uint16_t *even = b->x + 2 * pair * b->stride;
-        for (int64_t width = 0; width < b->width; width += BLOCK) {
-            uint32_t *to = out + width / panel_width * pairs * panel_width + pair * panel_width + width % panel_width;
-            if (none)
-                memset(to, 0, BLOCK * sizeof *to);
-            else
-                pair_up(even + width, full ? even + b->stride + width : zeros, b->width - width, to);
-        }
+/* Asks for what will be read of the rows that hold `pair`, `count` numbers from `width` on: the jumps from row to row
+ * are beyond what processors foresee. (Inlined by force: gcc takes a function that does nothing else for one without
+ * effects, and drops its calls.) */
+static inline __attribute__((always_inline)) void prefetch_pair(const half_block *b, int64_t pair, int64_t width,
+                                                                int64_t count) {
+    if (2 * pair + 1 >= b->depth) return;
+    const uint16_t *even = b->x + 2 * pair * b->stride + width;
+    for (int64_t j = 0; j < shd_min(count, b->width - width); j += LINE) {
+        __builtin_prefetch(even + j);
+        __builtin_prefetch(even + b->stride + j);
     }
+}
+
+/* Pair panels of a block whose depth is across rows: some rows at a time, so that they are read nearly as they lie, and
+ * a panel gets more than a line at once. */
+static inline void pair_panels_across(const half_block *b, int64_t pairs, int panel_width, uint32_t *out) {
+    for (int64_t first = 0; first < pairs; first += BLOCK / 2)
+        for (int64_t panel = 0; panel < b->width; panel += panel_width)
+            for (int64_t pair = first; pair < shd_min(first + BLOCK / 2, pairs); pair++) {
+                uint32_t *to = out + panel * pairs + pair * panel_width;
+                prefetch_pair(b, pair + AHEAD, panel, panel_width);
+                for (int64_t width = 0; width < shd_min(panel_width, b->width - panel); width += BLOCK)
+                    load_pair(b, pair, panel + width, to + width);
+            }
 }
 
 static inline void pair_panels_along(const half_block *b, int64_t pairs, int panel_width, uint32_t *out) {
@@ -131,7 +141,9 @@ static inline void pack_row_panels(const half_block *b, int64_t pairs, int panel
             if (b->depth_along_rows) {
                 load_rows(b, pair, width, v);
             } else {
-                load_across(b, pair, width, v);
+                uint32_t rows[BLOCK][BLOCK];
+                for (int i = 0; i < BLOCK; i++) load_pair(b, pair + i, width, rows[i]);
+                memcpy(v, rows, sizeof rows);
                 transpose(v);
             }
             uint32_t *to =
