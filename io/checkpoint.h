@@ -16,6 +16,7 @@
 #ifndef SHD_IO_CHECKPOINT_H
 #define SHD_IO_CHECKPOINT_H
 
+#include <sherd/dtype.h>
 #include <sherd/model.h>
 #include <sherd/status.h>
 #include <stdint.h>
@@ -31,12 +32,24 @@ typedef struct shd_checkpoint_slice {
     const char *tensor;
     const char *state; /* SHD_CHECKPOINT_PARAMETER or an optimizer state's name */
     int64_t first, count;
-    float *values; /* [count]; read by write_rank, written by read_rank */
+    void *values; /* [count]; read by write_rank, written by read_rank */
+    /* Of `values`: files hold float32, so 16-bit values are widened on their way there and rounded on their way back, a
+     * portion at a time. */
+    sherd_dtype dtype;
 } shd_checkpoint_slice;
+
+/* Where the dynamic loss scale of fp16 training is. */
+typedef struct shd_checkpoint_scale {
+    double scale; /* 0: there is none */
+    int32_t good_steps, hysteresis;
+} shd_checkpoint_scale;
 
 /* What the job was. */
 typedef struct shd_checkpoint_manifest {
-    int64_t step;       /* completed optimizer steps */
+    int64_t step;         /* completed optimizer steps */
+    int64_t update_count; /* those of them that were not skipped */
+    sherd_dtype precision;
+    shd_checkpoint_scale loss_scale;
     int32_t world_size; /* ranks that wrote: those of one shard group */
     int32_t replicas;   /* how many shard groups the job had */
     int32_t stage;

@@ -3,6 +3,7 @@
 
 #include "io/json.h"
 #include "runtime/base/arith.h"
+#include "runtime/base/dtype.h"
 #include "runtime/base/memory.h"
 #include "runtime/base/status.h"
 
@@ -28,14 +29,37 @@ static uint64_t get_word(const unsigned char in[8]) {
     return word;
 }
 
+/* Values that are about to be written: fp32 ones as they are, others widened into `portion`. */
+static const void *widen(const shd_checkpoint_slice *slice, int64_t first, int64_t count, float *portion) {
+    const char *values = slice->values;
+    if (slice->dtype == SHERD_FP32) return values + first * (int64_t)sizeof(float);
+    shd_widen(slice->dtype, count, values + first * shd_dtype_bytes(slice->dtype), portion);
+    return portion;
+}
+
+/* What of a slice is taken at once. */
+static int64_t portion_of(const shd_checkpoint_slice *slice, int64_t first) {
+    return slice->dtype == SHERD_FP32 ? slice->count : shd_min(PORTION_COUNT, slice->count - first);
+}
+
+static uint64_t hash_slice(const shd_checkpoint_slice *slice, float *portion) {
+    XXH3_state_t hash;
+    XXH3_64bits_reset(&hash);
+    for (int64_t first = 0, count; first < slice->count; first += count) {
+        count = portion_of(slice, first);
+        XXH3_64bits_update(&hash, widen(slice, first, count, portion), (size_t)count * sizeof(float));
+    }
+    return XXH3_64bits_digest(&hash);
+}
+
 /* The slices as JSON; offsets count from the first value. */
-static sherd_status describe_slices(const shd_checkpoint_slice *slices, int64_t count, json_t **out) {
+static sherd_status describe_slices(const shd_checkpoint_slice *slices, int64_t count, float *portion, json_t **out) {
     json_t *list = json_array();
     int64_t offset = 0;
     if (!list) return shd_fail(SHERD_MEMORY, "out of memory for a checkpoint's header");
     for (int64_t i = 0; i < count; i++) {
         int64_t bytes = slices[i].count * (int64_t)sizeof(float);
-        json_t *hash = shd_json_from_hash(XXH3_64bits(slices[i].values, (size_t)bytes));
+        json_t *hash = shd_json_from_hash(hash_slice(&slices[i], portion));
         json_t *slice = json_pack("{s:s, s:s, s:I, s:I, s:I, s:O}", "tensor", slices[i].tensor, "state",
                                   slices[i].state, "first", (json_int_t)slices[i].first, "count",
                                   (json_int_t)slices[i].count, "offset", (json_int_t)offset, "xxh3", hash);
@@ -53,9 +77,9 @@ static sherd_status describe_slices(const shd_checkpoint_slice *slices, int64_t 
 
 /* The header as JSON. */
 static sherd_status describe(int64_t step, int32_t rank, const shd_checkpoint_slice *slices, int64_t count,
-                             json_t **out) {
+                             float *portion, json_t **out) {
     json_t *list = NULL;
-    SHD_TRY(describe_slices(slices, count, &list));
+    SHD_TRY(describe_slices(slices, count, portion, &list));
     json_t *header =
         json_pack("{s:i, s:I, s:i, s:O}", "version", VERSION, "step", (json_int_t)step, "rank", rank, "slices", list);
     json_decref(list);
@@ -66,10 +90,10 @@ static sherd_status describe(int64_t step, int32_t rank, const shd_checkpoint_sl
 
 /* The header's text, padded; *bytes is its length. */
 static sherd_status print_header(int64_t step, int32_t rank, const shd_checkpoint_slice *slices, int64_t count,
-                                 char **out, int64_t *bytes) {
+                                 float *portion, char **out, int64_t *bytes) {
     json_t *header = NULL;
     char *text = NULL;
-    SHD_TRY(describe(step, rank, slices, count, &header));
+    SHD_TRY(describe(step, rank, slices, count, portion, &header));
     sherd_status status = shd_json_print(header, 0, &text);
     json_decref(header);
     SHD_TRY(status);
@@ -86,29 +110,48 @@ static sherd_status print_header(int64_t step, int32_t rank, const shd_checkpoin
     return SHERD_OK;
 }
 
+static sherd_status write_slice(int descriptor, const char *path, const shd_checkpoint_slice *slice, float *portion) {
+    for (int64_t first = 0, count; first < slice->count; first += count) {
+        count = portion_of(slice, first);
+        const void *values = widen(slice, first, count, portion);
+        SHD_TRY(shd_file_write(descriptor, path, values, count * (int64_t)sizeof(float)));
+    }
+    return SHERD_OK;
+}
+
 static sherd_status write_all(int descriptor, const char *path, const char *header, int64_t header_bytes,
-                              const shd_checkpoint_slice *slices, int64_t count) {
+                              const shd_checkpoint_slice *slices, int64_t count, float *portion) {
     unsigned char prefix[PREFIX_BYTES];
     memcpy(prefix, magic, MAGIC_BYTES);
     put_word(prefix + 8, (uint64_t)header_bytes);
     put_word(prefix + 16, XXH3_64bits(header, (size_t)header_bytes));
     SHD_TRY(shd_file_write(descriptor, path, prefix, PREFIX_BYTES));
     SHD_TRY(shd_file_write(descriptor, path, header, header_bytes));
-    for (int64_t i = 0; i < count; i++)
-        SHD_TRY(shd_file_write(descriptor, path, slices[i].values, slices[i].count * (int64_t)sizeof(float)));
+    for (int64_t i = 0; i < count; i++) SHD_TRY(write_slice(descriptor, path, &slices[i], portion));
     return shd_file_sync(descriptor, path);
+}
+
+static sherd_status write_file(const char *path, int64_t step, int32_t rank, const shd_checkpoint_slice *slices,
+                               int64_t count, float *portion) {
+    char *header = NULL;
+    int64_t header_bytes = 0;
+    SHD_TRY(print_header(step, rank, slices, count, portion, &header, &header_bytes));
+    int descriptor = -1;
+    sherd_status status = shd_file_create(path, &descriptor);
+    if (status == SHERD_OK) status = write_all(descriptor, path, header, header_bytes, slices, count, portion);
+    shd_file_close(descriptor);
+    shd_free(header);
+    return status;
 }
 
 sherd_status shd_rank_file_write(const char *path, int64_t step, int32_t rank, const shd_checkpoint_slice *slices,
                                  int64_t count) {
-    char *header = NULL;
-    int64_t header_bytes = 0;
-    SHD_TRY(print_header(step, rank, slices, count, &header, &header_bytes));
-    int descriptor = -1;
-    sherd_status status = shd_file_create(path, &descriptor);
-    if (status == SHERD_OK) status = write_all(descriptor, path, header, header_bytes, slices, count);
-    shd_file_close(descriptor);
-    shd_free(header);
+    bool widens = false;
+    for (int64_t i = 0; i < count; i++) widens = widens || slices[i].dtype != SHERD_FP32;
+    float *portion = widens ? shd_alloc(PORTION_COUNT, sizeof *portion) : NULL;
+    if (widens && !portion) return shd_fail(SHERD_MEMORY, "out of memory to write a checkpoint");
+    sherd_status status = write_file(path, step, rank, slices, count, portion);
+    shd_free(portion);
     return status;
 }
 
@@ -216,7 +259,24 @@ static sherd_status check_slice(const shd_rank_file *file, int64_t index, uint64
                     (long long)(slice->first + slice->count));
 }
 
-sherd_status shd_rank_file_read(const shd_rank_file *file, int64_t index, float *values) {
+/* Where the next portion goes, rounded. */
+typedef struct rounded_values {
+    char *values;
+    sherd_dtype dtype;
+} rounded_values;
+
+static sherd_status take_rounded(void *user, const float *values, int64_t count) {
+    rounded_values *to = user;
+    shd_round(to->dtype, count, values, to->values);
+    to->values += count * shd_dtype_bytes(to->dtype);
+    return SHERD_OK;
+}
+
+sherd_status shd_rank_file_read(const shd_rank_file *file, int64_t index, sherd_dtype dtype, void *values) {
+    if (dtype != SHERD_FP32) {
+        rounded_values to = {.values = values, .dtype = dtype};
+        return shd_rank_file_stream(file, index, take_rounded, &to);
+    }
     const shd_rank_slice *slice = &file->slices[index];
     int64_t file_bytes, bytes = slice->count * (int64_t)sizeof(float);
     int descriptor;

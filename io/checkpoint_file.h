@@ -46,8 +46,8 @@ sherd_status shd_rank_file_open(const char *path, int64_t step, int32_t rank, sh
 /* Accepts NULL. */
 void shd_rank_file_close(shd_rank_file *file);
 
-/* Reads all values of slice `index` and checks them. Fails: DATA, IO. */
-sherd_status shd_rank_file_read(const shd_rank_file *file, int64_t index, float *values);
+/* Reads all values of slice `index`, in `dtype`, and checks them. Fails: DATA, IO; MEMORY with 16 bits. */
+sherd_status shd_rank_file_read(const shd_rank_file *file, int64_t index, sherd_dtype dtype, void *values);
 
 /* Takes the next `count` values of a slice. */
 typedef sherd_status (*shd_rank_file_sink)(void *user, const float *values, int64_t count);

@@ -11,9 +11,11 @@
 #include "io/file.h"
 #include "io/json.h"
 #include "runtime/base/arith.h"
+#include "runtime/base/dtype.h"
 #include "runtime/base/memory.h"
 #include "runtime/base/status.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include <xxhash.h>
@@ -57,6 +59,13 @@ static json_t *describe_states(const shd_checkpoint_manifest *manifest) {
     return list;
 }
 
+/* NULL where there is none. */
+static json_t *describe_scale(const shd_checkpoint_scale *scale) {
+    if (scale->scale == 0) return NULL;
+    return json_pack("{s:f, s:i, s:i}", "scale", scale->scale, "good_steps", scale->good_steps, "hysteresis",
+                     scale->hysteresis);
+}
+
 /* Takes `note`. Lists that lost an entry, or are not there, had a name that is not UTF-8 or no memory. */
 static sherd_status describe(const shd_checkpoint_manifest *manifest, const shd_manifest_file *files, json_t *note,
                              json_t **out) {
@@ -65,11 +74,13 @@ static sherd_status describe(const shd_checkpoint_manifest *manifest, const shd_
     bool whole = (int64_t)json_array_size(states) == manifest->state_count &&
                  (int64_t)json_array_size(tensors) == manifest->tensor_count &&
                  (int64_t)json_array_size(list) == manifest->world_size;
-    json_t *object = json_pack("{s:i, s:I, s:i, s:i, s:i, s:o, s:{s:s, s:o}, s:o, s:o, s:o}", "version", VERSION,
-                               "step", (json_int_t)manifest->step, "world_size", manifest->world_size, "replicas",
-                               manifest->replicas > 1 ? manifest->replicas : 1, "stage", manifest->stage, "layout",
-                               shd_json_from_hash(manifest->layout_hash), "optimizer", "name", manifest->optimizer,
-                               "states", states, "tensors", tensors, "files", list, "note", note);
+    json_t *object = json_pack("{s:i, s:I, s:i, s:i, s:i, s:o, s:s, s:{s:s, s:I, s:o}, s:o*, s:o, s:o, s:o}", "version",
+                               VERSION, "step", (json_int_t)manifest->step, "world_size", manifest->world_size,
+                               "replicas", manifest->replicas > 1 ? manifest->replicas : 1, "stage", manifest->stage,
+                               "layout", shd_json_from_hash(manifest->layout_hash), "precision",
+                               shd_dtype_text(manifest->precision), "optimizer", "name", manifest->optimizer, "updates",
+                               (json_int_t)manifest->update_count, "states", states, "loss_scale",
+                               describe_scale(&manifest->loss_scale), "tensors", tensors, "files", list, "note", note);
     if (!object || !whole) {
         json_decref(object);
         return shd_fail(SHERD_ARGUMENT,
@@ -167,6 +178,34 @@ static sherd_status parse_optimizer(shd_keep *keep, const json_t *object, shd_ch
     return SHERD_OK;
 }
 
+/* Manifests that say nothing of precision are older, and of fp32; nothing was ever skipped in them. */
+static sherd_status parse_precision(const json_t *object, shd_checkpoint_manifest *manifest) {
+    const json_t *optimizer = json_object_get(object, "optimizer");
+    manifest->update_count = manifest->step;
+    if (json_object_get(optimizer, "updates"))
+        SHD_TRY(shd_json_int(optimizer, "updates", 0, manifest->step, &manifest->update_count));
+    if (!json_object_get(object, "precision")) return SHERD_OK;
+    const char *text = NULL;
+    SHD_TRY(shd_json_text(object, "precision", &text));
+    for (sherd_dtype dtype = SHERD_FP32; dtype <= SHERD_FP16; dtype++) {
+        manifest->precision = dtype;
+        if (strcmp(text, shd_dtype_text(dtype)) == 0) return SHERD_OK;
+    }
+    return shd_fail(SHERD_DATA, "\"precision\" must be fp32, bf16 or fp16");
+}
+
+static sherd_status parse_scale(const json_t *object, shd_checkpoint_scale *out) {
+    const json_t *about = json_object_get(object, "loss_scale");
+    if (!about) return SHERD_OK;
+    int64_t good_steps = 0, hysteresis = 0;
+    double scale = json_number_value(json_object_get(about, "scale"));
+    if (!(scale > 0) || isinf(scale)) return shd_fail(SHERD_DATA, "\"scale\" must be a positive number");
+    SHD_TRY(shd_json_int(about, "good_steps", 0, INT32_MAX, &good_steps));
+    SHD_TRY(shd_json_int(about, "hysteresis", 1, INT32_MAX, &hysteresis));
+    *out = (shd_checkpoint_scale){.scale = scale, .good_steps = (int32_t)good_steps, .hysteresis = (int32_t)hysteresis};
+    return SHERD_OK;
+}
+
 static sherd_status parse_files(shd_keep *keep, const json_t *object, int32_t world_size, shd_manifest_file **out) {
     json_t *list = NULL;
     SHD_TRY(shd_json_array(object, "files", &list));
@@ -212,6 +251,8 @@ static sherd_status parse_manifest(shd_keep *keep, const json_t *object, shd_che
     manifest->world_size = (int32_t)world_size;
     manifest->replicas = (int32_t)replicas;
     manifest->stage = (int32_t)stage;
+    SHD_TRY(parse_precision(object, manifest));
+    SHD_TRY(parse_scale(object, &manifest->loss_scale));
     SHD_TRY(parse_optimizer(keep, object, manifest));
     SHD_TRY(parse_tensors(keep, object, manifest));
     SHD_TRY(parse_note(keep, object, &manifest->note));

@@ -74,6 +74,25 @@ static void merge_metrics(shd_engine *engine) {
     }
 }
 
+/* What a step's loss and norm mean: with fp16 an overflow skips the step, else it ends the run. */
+static sherd_status judge(shd_engine *engine) {
+    sherd_step_result *result = &engine->result;
+    bool finite = isfinite(result->loss) && isfinite(result->grad_norm);
+    bool scaled = engine->config.plan->policy.parameter_dtype == SHERD_FP16;
+    if (!scaled && !finite)
+        return shd_fail(SHERD_NUMERIC, "step %lld: loss is %g and gradient norm is %g", (long long)engine->step,
+                        result->loss, result->grad_norm);
+    if (scaled) {
+        sherd_status status =
+            shd_loss_scale_learn(&engine->config.loss_scale, !finite, &engine->next_progress.loss_scale);
+        if (status != SHERD_OK) return shd_fail_within(status, "step %lld", (long long)engine->step);
+    }
+    engine->skips = result->skipped = !finite;
+    if (finite) engine->next_progress.update_count++;
+    engine->gradient_scale = shd_clip_scale(engine->config.clip, result->grad_norm) / result->loss_scale;
+    return SHERD_OK;
+}
+
 sherd_status shd_engine_verdict(shd_engine *engine) {
     bool training = engine->program->kind == SHD_PROGRAM_TRAIN;
     shd_verdict mine = {.loss = engine->loss,
@@ -100,12 +119,9 @@ sherd_status shd_engine_verdict(shd_engine *engine) {
     double loss = shd_exact_sum_value(&engine->loss);
     engine->result.target_count = targets;
     engine->result.loss = targets > 0 ? loss / (double)targets : 0;
-    engine->result.grad_norm = sqrt(shd_exact_sum_value(&engine->square_sum));
+    engine->result.loss_scale = engine->progress.loss_scale.scale;
+    engine->result.grad_norm = sqrt(shd_exact_sum_value(&engine->square_sum)) / engine->result.loss_scale;
     engine->result.lr = training ? shd_schedule_lr(&engine->config.optimizer, engine->step) : 0;
     engine->result.peak_bytes = peak_bytes;
-    if (training && (!isfinite(engine->result.loss) || !isfinite(engine->result.grad_norm)))
-        return shd_fail(SHERD_NUMERIC, "step %lld: loss is %g and gradient norm is %g", (long long)engine->step,
-                        engine->result.loss, engine->result.grad_norm);
-    engine->clip_scale = shd_clip_scale(engine->config.clip, engine->result.grad_norm);
-    return SHERD_OK;
+    return training ? judge(engine) : SHERD_OK;
 }

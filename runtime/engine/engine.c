@@ -59,6 +59,7 @@ static sherd_status init(shd_engine *engine) {
     SHD_TRY(allocate(engine));
     SHD_TRY(shd_engine_map(engine));
     init_units(engine);
+    engine->progress = shd_engine_start(engine);
     engine->partials = plan->partials_buffer >= 0 ? shd_engine_address(engine, plan->partials_buffer) : NULL;
     for (int32_t u = 0; u < plan->unit_count; u++) {
         const shd_unit_plan *unit = &plan->units[u];
@@ -99,6 +100,17 @@ void shd_engine_destroy(shd_engine *engine) {
     shd_free(engine);
 }
 
+static bool scales_loss(const shd_engine *engine) { return engine->config.plan->policy.parameter_dtype == SHERD_FP16; }
+
+shd_progress shd_engine_start(const shd_engine *engine) {
+    shd_loss_scale none = {.scale = 1};
+    return (shd_progress){.loss_scale = scales_loss(engine) ? shd_loss_scale_start(&engine->config.loss_scale) : none};
+}
+
+void shd_engine_set_progress(shd_engine *engine, const shd_progress *progress) { engine->progress = *progress; }
+
+void shd_engine_progress(const shd_engine *engine, shd_progress *out) { *out = engine->progress; }
+
 void shd_engine_view(shd_engine *engine, sherd_view *view) {
     const shd_plan *plan = engine->config.plan;
     const shd_instruction *due = &engine->program->instructions[engine->next];
@@ -111,7 +123,9 @@ void shd_engine_view(shd_engine *engine, sherd_view *view) {
         .again = due->op == SHD_OP_RECOMPUTE,
         .part_again = due->op == SHD_OP_RECOMPUTE && plan->policy.recompute == SHERD_RECOMPUTE_PART,
         .training = engine->program->kind == SHD_PROGRAM_TRAIN,
-        .loss_scale = backward && engine->target_count > 0 ? 1.0f / (float)engine->target_count : 0.0f,
+        .loss_scale = backward && engine->target_count > 0
+                          ? (float)engine->progress.loss_scale.scale / (float)engine->target_count
+                          : 0.0f,
         .parameters = engine->parameters,
         .gradients = engine->gradients,
         .outputs = engine->outputs,

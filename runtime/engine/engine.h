@@ -8,6 +8,7 @@
 #ifndef SHD_ENGINE_ENGINE_H
 #define SHD_ENGINE_ENGINE_H
 
+#include "optim/loss_scale.h"
 #include "optim/optimizer.h"
 #include "optim/rules.h"
 #include "optim/schedule.h"
@@ -29,19 +30,32 @@ typedef struct shd_engine_config {
     sherd_optimizer optimizer;
     const shd_tensor_rule *rules; /* by tensor; what `optimizer` says of tensors is not asked for */
     double clip;
+    sherd_loss_scale loss_scale; /* used with fp16 parameters */
 } shd_engine_config;
+
+/* What decides the coming steps besides parameters and optimizer state; the same on every rank. */
+typedef struct shd_progress {
+    int64_t update_count; /* updates so far: steps that were not skipped */
+    shd_loss_scale loss_scale;
+} shd_progress;
 
 /* Allocates the private arena and everything a step needs; later calls allocate nothing. Fails: MEMORY. */
 sherd_status shd_engine_create(const shd_engine_config *config, shd_engine **out);
 /* Accepts NULL. */
 void shd_engine_destroy(shd_engine *engine);
 
-/* Starts a run of program `kind`; none may be running. `step`: completed updates (TRAIN). `target_count`: this rank's
+/* Where a run starts: no updates, and the loss scale at its initial value, or 1 where there is none. */
+shd_progress shd_engine_start(const shd_engine *engine);
+/* It stands at shd_engine_start from create on; every step moves it. */
+void shd_engine_set_progress(shd_engine *engine, const shd_progress *progress);
+void shd_engine_progress(const shd_engine *engine, shd_progress *out);
+
+/* Starts a run of program `kind`; none may be running. `step`: completed steps (TRAIN). `target_count`: this rank's
  * counted targets. */
 void shd_engine_begin(shd_engine *engine, shd_program_kind kind, int64_t step, int64_t target_count);
 
 /* Runs until a FORWARD, RECOMPUTE or BACKWARD is due (*due is it; asking again gives the same) or the program is done (*due is
- * NULL). Fails: COMM and worse; NUMERIC when a step's verdict finds a number that is not finite. After a failure only
+ * NULL). Fails: COMM and worse; NUMERIC when a step's verdict finds a number that is not finite, with fp16 only at the least loss scale. After a failure only
  * destroy is allowed. */
 sherd_status shd_engine_advance(shd_engine *engine, const shd_instruction **due);
 

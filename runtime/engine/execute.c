@@ -164,6 +164,7 @@ static sherd_status finish(shd_engine *engine) {
     engine->result.compute_ms = engine->times.compute_ms;
     engine->result.exposed_comm_ms = engine->times.comm_ms;
     engine->result.optimizer_ms = engine->times.optimizer_ms;
+    engine->progress = engine->next_progress;
     engine->program = NULL;
     return SHERD_OK;
 }
@@ -178,7 +179,9 @@ void shd_engine_begin(shd_engine *engine, shd_program_kind kind, int64_t step, i
     engine->step = step;
     engine->local_targets = target_count;
     engine->target_count = 0;
-    engine->clip_scale = 1;
+    engine->gradient_scale = 1;
+    engine->skips = false;
+    engine->next_progress = engine->progress;
     engine->times = (shd_engine_times){0};
     engine->result = (sherd_step_result){0};
     shd_exact_sum_clear(&engine->loss);

@@ -37,8 +37,10 @@ struct shd_engine {
     /* Its sums. */
     shd_exact_sum loss, square_sum, metrics[SHERD_METRICS];
     int64_t local_targets, target_count;
-    double clip_scale;
-    uint32_t flags; /* raised since the last step's verdict */
+    double gradient_scale;                /* what UPDATE multiplies gradients by: clipping, ÷ loss scale */
+    bool skips;                           /* the verdict: UPDATE is to leave everything as it is */
+    shd_progress progress, next_progress; /* the running step's, and what it will leave */
+    uint32_t flags;                       /* raised since the last step's verdict */
     double compute_since_ms;
     shd_engine_times times;
     sherd_step_result result;

@@ -26,10 +26,10 @@ static void update_tensor(shd_engine *engine, int32_t tensor) {
                          .rounded_dtype = plan->policy.parameter_dtype,
                          .gradients = gradients + at,
                          .count = count,
-                         .step = engine->step,
+                         .step = engine->progress.update_count,
                          .lr = shd_schedule_lr(&engine->config.optimizer, engine->step) * rule->lr_factor,
                          .weight_decay = rule->weight_decay,
-                         .gradient_scale = (float)engine->clip_scale};
+                         .gradient_scale = (float)engine->gradient_scale};
     for (int32_t s = 0; s < plan->policy.state_count; s++)
         update.states[s] = (float *)(void *)shd_engine_held(engine, place->group_index, s, -1).values + at;
     shd_optimizer_update(&engine->config.optimizer, engine->config.pool, &update);
@@ -38,7 +38,7 @@ static void update_tensor(shd_engine *engine, int32_t tensor) {
 void shd_engine_update(shd_engine *engine, const shd_instruction *instruction) {
     const shd_plan *plan = engine->config.plan;
     const shd_unit_plan *unit = &plan->units[instruction->unit_index];
-    for (int32_t t = unit->first_tensor; t < unit->first_tensor + unit->tensor_count; t++)
+    for (int32_t t = unit->first_tensor; !engine->skips && t < unit->first_tensor + unit->tensor_count; t++)
         if (plan->places[t].group_index == unit->trainable_group) update_tensor(engine, t);
     /* Where parameters are kept in full, the peers' parts are stale until the next gather. */
     bool kept = shd_policy_split(&plan->policy) > 1 && (plan->policy.stage == 1 || plan->policy.stage == 2);

@@ -1,4 +1,5 @@
 /* A session's life: plan, compile, verify, meet, allocate; fill; destroy. */
+#include "runtime/base/arith.h"
 #include "runtime/base/hash.h"
 #include "runtime/base/log.h"
 #include "runtime/base/memory.h"
@@ -84,6 +85,9 @@ static uint64_t fingerprint(const sherd_session *session) {
                              optimizer->decay, shd_schedule_warmup_steps(optimizer), optimizer->total_steps,
                              optimizer->decay_steps);
     hash = shd_hash_bytes(hash, numbers, sizeof numbers);
+    const sherd_loss_scale *scale = &session->options.loss_scale;
+    const double scales[] = {scale->initial, scale->minimum, scale->growth_interval, scale->hysteresis};
+    if (session->options.precision == SHERD_FP16) hash = shd_hash_bytes(hash, scales, sizeof scales);
     hash = shd_hash_bytes(hash, session->rules, (size_t)session->plan->tensor_count * sizeof *session->rules);
     for (int32_t kind = 0; kind < SHD_PROGRAM_KINDS; kind++)
         if (session->programs[kind]) hash = SHD_HASH(hash, (int64_t)shd_program_hash(session->programs[kind]));
@@ -130,6 +134,7 @@ static sherd_status start_engine(sherd_session *session) {
         .optimizer = session->options.optimizer,
         .rules = session->rules,
         .clip = session->options.clip,
+        .loss_scale = session->options.loss_scale,
     };
     for (int32_t kind = 0; kind < SHD_PROGRAM_KINDS; kind++) config.programs[kind] = session->programs[kind];
     return shd_engine_create(&config, &session->engine);
@@ -290,14 +295,37 @@ sherd_status shd_session_begin_life(sherd_session *session) {
     return SHERD_OK;
 }
 
+/* What is filled in 16 bits goes through this many float32 values at a time. */
+enum { PORTION_COUNT = 1 << 16 };
+
 typedef struct filler {
     sherd_fill_fn fill;
     void *user;
+    float *portion; /* [PORTION_COUNT]; NULL where all that is filled is fp32 */
 } filler;
 
 static sherd_status fill_slice(void *user, const shd_slice *slice) {
     const filler *with = user;
-    return with->fill(with->user, slice->tensor, slice->first, slice->count, slice->values);
+    if (slice->dtype == SHERD_FP32)
+        return with->fill(with->user, slice->tensor, slice->first, slice->count, slice->values);
+    for (int64_t done = 0; done < slice->count; done += PORTION_COUNT) {
+        int64_t count = shd_min(PORTION_COUNT, slice->count - done);
+        SHD_TRY(with->fill(with->user, slice->tensor, slice->first + done, count, with->portion));
+        shd_round(slice->dtype, count, with->portion, (char *)slice->values + done * shd_dtype_bytes(slice->dtype));
+    }
+    return SHERD_OK;
+}
+
+static sherd_status fill_parameters(sherd_session *session, sherd_fill_fn fill, void *user) {
+    filler with = {.fill = fill, .user = user};
+    if (session->options.precision != SHERD_FP32) {
+        with.portion = shd_alloc(PORTION_COUNT, sizeof *with.portion);
+        if (!with.portion) return shd_fail(SHERD_MEMORY, "no memory to fill 16-bit parameters");
+    }
+    sherd_status status = shd_engine_visit(session->engine, -1, -1, fill_slice, &with);
+    shd_free(with.portion);
+    if (status == SHERD_OK) shd_engine_copy_masters(session->engine);
+    return status;
 }
 
 static sherd_status clear_slice(void *user, const shd_slice *slice) {
@@ -313,11 +341,12 @@ sherd_status sherd_session_fill(sherd_session *session, sherd_fill_fn fill, void
     /* Peers may still be reading what the last step left. */
     SHD_TRY(shd_session_agree(session, SHERD_OK));
     session->phase = SHD_PHASE_EMPTY;
-    filler with = {.fill = fill, .user = user};
-    sherd_status status = shd_engine_visit(session->engine, -1, -1, fill_slice, &with);
+    sherd_status status = fill_parameters(session, fill, user);
     for (int32_t s = 0; s < session->plan->policy.state_count && status == SHERD_OK; s++)
         status = shd_engine_visit(session->engine, s, -1, clear_slice, NULL);
     SHD_TRY(shd_session_agree(session, status));
     session->step_count = 0;
+    shd_progress start = shd_engine_start(session->engine);
+    shd_engine_set_progress(session->engine, &start);
     return shd_session_begin_life(session);
 }

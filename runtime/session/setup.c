@@ -1,5 +1,6 @@
 #include "runtime/session/setup.h"
 
+#include "optim/loss_scale.h"
 #include "optim/optimizer.h"
 #include "optim/rules.h"
 #include "runtime/base/memory.h"
@@ -41,6 +42,9 @@ sherd_status shd_options_check(const sherd_options *options) {
     SHD_TRY(check_range("threads (run.threads)", options->threads, 1, 1024));
     SHD_TRY(check_range("gather (shard.gather)", options->gather, SHERD_GATHER_AUTO, SHERD_GATHER_COPY));
     SHD_TRY(check_range("recompute (train.recompute)", options->recompute, SHERD_RECOMPUTE_NONE, SHERD_RECOMPUTE_PART));
+    SHD_TRY(check_range("precision (train.precision)", options->precision, SHERD_FP32, SHERD_FP16));
+    SHD_TRY(check_range("reduce_dtype (shard.reduce_dtype)", options->reduce_dtype, SHERD_FP32, SHERD_BF16));
+    if (options->precision == SHERD_FP16) SHD_TRY(shd_loss_scale_check(&options->loss_scale));
     if (options->gather == SHERD_GATHER_SHARED && options->stage == 0)
         return shd_fail(SHERD_CONFIG,
                         "gather (shard.gather) is shared, but stage 0 keeps a private copy on every rank; "
@@ -77,6 +81,8 @@ void shd_options_policy(const sherd_options *options, int32_t rank, shd_policy *
         .prefetch = options->prefetch,
         .recompute = options->recompute,
         .state_count = shd_optimizer_state_count(&options->optimizer),
+        .parameter_dtype = options->precision,
+        .reduce_dtype = options->reduce_dtype,
         .gradient_slots = options->world_size > 1 ? GRADIENT_SLOTS_SHARED_HOST : GRADIENT_SLOTS_ALONE,
     };
 }

@@ -35,7 +35,8 @@ static sherd_status append_slice(void *user, const shd_slice *slice) {
                                                          .state = list->state,
                                                          .first = slice->first,
                                                          .count = slice->count,
-                                                         .values = slice->values};
+                                                         .values = slice->values,
+                                                         .dtype = slice->dtype};
     return SHERD_OK;
 }
 
@@ -68,7 +69,11 @@ static const char *optimizer_name(const sherd_options *options) {
 static shd_mesh mesh_of(const sherd_session *session) { return shd_policy_mesh(&session->plan->policy); }
 
 static void describe_session(const sherd_session *session, const char *note, shd_checkpoint_manifest *out) {
+    shd_progress progress;
+    shd_engine_progress(session->engine, &progress);
     *out = (shd_checkpoint_manifest){.step = session->step_count,
+                                     .update_count = progress.update_count,
+                                     .precision = session->options.precision,
                                      .world_size = shd_policy_split(&session->plan->policy),
                                      .replicas = session->options.replicas,
                                      .stage = session->options.stage,
@@ -78,6 +83,10 @@ static void describe_session(const sherd_session *session, const char *note, shd
                                      .tensor_count = session->plan->tensor_count,
                                      .tensors = session->plan->tensors,
                                      .note = note};
+    if (session->options.precision == SHERD_FP16)
+        out->loss_scale = (shd_checkpoint_scale){.scale = progress.loss_scale.scale,
+                                                 .good_steps = progress.loss_scale.good_steps,
+                                                 .hysteresis = progress.loss_scale.hysteresis};
     for (int32_t s = 0; s < out->state_count; s++)
         out->state_names[s] = shd_optimizer_state_name(&session->options.optimizer, s);
 }
@@ -190,18 +199,30 @@ static sherd_status read_checkpoint(sherd_session *session, const shd_checkpoint
     shd_mesh mesh = mesh_of(session);
     for (int32_t place = 0; place < shd_mesh_split(&mesh); place++)
         if (all || place == shd_mesh_place(&mesh)) SHD_TRY(read_shards(session, checkpoint, place));
+    shd_engine_copy_masters(session->engine);
     const char *stored = shd_checkpoint_content(checkpoint)->note;
     *note = shd_strdup(stored ? stored : "{}");
     return *note ? SHERD_OK : shd_fail(SHERD_MEMORY, "no memory for the checkpoint's note");
 }
 
-static void take_up(sherd_session *session, const shd_checkpoint_manifest *saved) {
+/* Goes on where the checkpoint stopped. One that was not saved in fp16 has no loss scale: it starts anew. */
+static void restore_progress(sherd_session *session, const shd_checkpoint_manifest *saved) {
+    shd_progress progress = shd_engine_start(session->engine);
+    const shd_checkpoint_scale *scale = &saved->loss_scale;
+    progress.update_count = saved->update_count;
+    if (session->options.precision == SHERD_FP16 && scale->scale > 0)
+        progress.loss_scale =
+            (shd_loss_scale){.scale = scale->scale, .good_steps = scale->good_steps, .hysteresis = scale->hysteresis};
+    shd_engine_set_progress(session->engine, &progress);
     session->step_count = saved->step;
     if (saved->replicas != session->options.replicas && session->options.rank == 0)
         shd_log(SHERD_LOG_INFO,
                 "saved with %d replica%s, going on with %d: gradients are added up in another order, so the last bits "
                 "will differ",
                 saved->replicas, saved->replicas == 1 ? "" : "s", session->options.replicas);
+    if (saved->precision != session->options.precision && session->options.rank == 0)
+        shd_log(SHERD_LOG_INFO, "saved with train.precision: %s, goes on with %s", shd_dtype_text(saved->precision),
+                shd_dtype_text(session->options.precision));
 }
 
 /* All ranks read, or none has begun to. */
@@ -212,7 +233,7 @@ static sherd_status load_together(sherd_session *session, const char *path, char
         session->phase = SHD_PHASE_EMPTY;
         status = shd_session_agree(session, read_checkpoint(session, checkpoint, note));
     }
-    if (status == SHERD_OK) take_up(session, shd_checkpoint_content(checkpoint));
+    if (status == SHERD_OK) restore_progress(session, shd_checkpoint_content(checkpoint));
     shd_checkpoint_close(checkpoint);
     return status == SHERD_OK ? shd_session_begin_life(session) : status;
 }

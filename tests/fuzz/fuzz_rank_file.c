@@ -36,7 +36,7 @@ static void check_slice(const shd_rank_file *file, int64_t index, const fuzz_tex
     float *values = malloc(bytes + 1);
     fuzz_check(values);
     portions state = {.expected = expected};
-    sherd_status at_once = shd_rank_file_read(file, index, values);
+    sherd_status at_once = shd_rank_file_read(file, index, SHERD_FP32, values);
     sherd_status streamed = shd_rank_file_stream(file, index, take_portion, &state);
     if (whole) {
         fuzz_check(at_once == SHERD_OK && streamed == SHERD_OK);

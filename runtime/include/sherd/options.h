@@ -3,6 +3,7 @@
 #ifndef SHERD_OPTIONS_H
 #define SHERD_OPTIONS_H
 
+#include <sherd/dtype.h>
 #include <sherd/status.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -93,6 +94,19 @@ typedef struct sherd_optimizer {
  * what sherd_unit.remade_bytes holds alone; the rest is kept. */
 typedef enum sherd_recompute { SHERD_RECOMPUTE_NONE, SHERD_RECOMPUTE_UNIT, SHERD_RECOMPUTE_PART } sherd_recompute;
 
+/* Dynamic loss scaling, with precision FP16: gradients are those of the loss times a scale, so that small ones do not
+ * vanish in 16 bits. When a step's loss or gradients overflow, the step is skipped on all ranks: parameters and optimizer
+ * state stay as they are, and the scale is halved. After `growth_interval` good steps in a row it doubles.
+ * Start from SHERD_LOSS_SCALE_INIT. Source: Micikevicius et al., "Mixed precision training", ICLR 2018; hysteresis as in
+ * DeepSpeed and Megatron-LM. */
+typedef struct sherd_loss_scale {
+    double initial;          /* default 65536; a power of two loses no bits */
+    double minimum;          /* another overflow at this scale ends the run; default 1 */
+    int32_t growth_interval; /* default 2000 */
+    /* Halve from this overflow on, counted since the last growth; the ones before are skipped alone. Default 1. */
+    int32_t hysteresis;
+} sherd_loss_scale;
+
 /* Owns: every pointer is borrowed during sherd_session_create. */
 typedef struct sherd_options {
     size_t size;        /* sizeof(sherd_options), set by SHERD_OPTIONS_INIT */
@@ -109,7 +123,14 @@ typedef struct sherd_options {
     sherd_gather gather;       /* default AUTO */
     int32_t prefetch;          /* units gathered ahead of the one computing, at stage 3; default 1 */
     sherd_recompute recompute; /* default NONE */
-    int32_t micro_steps;       /* micro-batches each rank runs in a step (gradient accumulation); default 1 */
+    /* Of the parameters that brackets lend; default FP32. With BF16 and FP16, fp32 masters of all that is trained are what
+     * the optimizer updates and checkpoints hold; frozen tensors are kept in 16 bits alone. */
+    sherd_dtype precision;
+    /* Of gradients between ranks, FP32 or BF16; default FP32. Brackets write fp32; with BF16 each micro-batch's gradient
+     * is rounded once, and summed in fp32. */
+    sherd_dtype reduce_dtype;
+    sherd_loss_scale loss_scale; /* with precision FP16; default SHERD_LOSS_SCALE_INIT */
+    int32_t micro_steps;         /* micro-batches each rank runs in a step (gradient accumulation); default 1 */
     /* Forward-only micro-batches each rank runs in an evaluation; default 0: no evaluation. */
     int32_t eval_micro_steps;
     double clip;               /* bound on the global gradient norm; default 0: none */
@@ -127,10 +148,12 @@ typedef struct sherd_options {
     }
 #define SHERD_OPTIMIZER_GROUP_INIT                                                                                     \
     { NULL, 1, -1, SHERD_GROUP_AUTO }
+#define SHERD_LOSS_SCALE_INIT                                                                                          \
+    { 65536, 1, 2000, 1 }
 #define SHERD_OPTIONS_INIT                                                                                             \
     {                                                                                                                  \
-        sizeof(sherd_options), 0, 1, NULL, 3, 1, SHERD_GATHER_AUTO, 1, SHERD_RECOMPUTE_NONE, 1, 0, 0,                  \
-            SHERD_OPTIMIZER_INIT, 1, 600, 300                                                                          \
+        sizeof(sherd_options), 0, 1, NULL, 3, 1, SHERD_GATHER_AUTO, 1, SHERD_RECOMPUTE_NONE, SHERD_FP32, SHERD_FP32,   \
+            SHERD_LOSS_SCALE_INIT, 1, 0, 0, SHERD_OPTIMIZER_INIT, 1, 600, 300                                          \
     }
 
 /* Sets rank, world_size and rendezvous from torchrun's variables (RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE,

@@ -25,13 +25,16 @@ typedef struct sherd_view {
     int32_t micro_step; /* 0 … micro_steps-1, in an evaluation eval_micro_steps-1 */
     bool training;      /* false inside an evaluation */
     bool again;         /* a forward that runs once more for its backward: the unit's output is still there */
-    bool part_again;  /* with `again`: `activations` are still there too, only `remade` is to be made; recompute PART */
-    float loss_scale; /* 1 ÷ counted targets of the global batch; 0 when there are none, and outside backward */
+    bool part_again; /* with `again`: `activations` are still there too, only `remade` is to be made; recompute PART */
+    /* 1 ÷ counted targets of the global batch, with precision FP16 times the loss scale; 0 when there are no targets, and
+     * outside backward. */
+    float loss_scale;
 
-    /* By tensor index, fp32, row-major, 64-byte aligned. NULL where this unit may not read. For tensors without elements
+    /* By tensor index, in sherd_options.precision, row-major, 64-byte aligned: float, or 16-bit values as sherd_dtype has
+     * them. NULL where this unit may not read. For tensors without elements
      * pointers mean nothing, here and below. */
     const void *const *parameters;
-    /* By tensor index, fp32, row-major, 64-byte aligned. NULL outside backward, for frozen tensors, and where this unit
+    /* By tensor index, fp32 in every precision, row-major, 64-byte aligned. NULL outside backward, for frozen tensors, and where this unit
      * may not write. A gradient's first writer in a micro-batch must write every element: it holds garbage before. */
     float *const *gradients;
 
@@ -48,10 +51,13 @@ enum { SHERD_METRICS = 2 };
 
 /* What a step did; the same on every rank but for the times, which are this rank's. */
 typedef struct sherd_step_result {
-    int64_t step;                  /* the step just done, from 0 */
-    double loss;                   /* exact sum of what was added, rounded once, ÷ target_count */
-    double grad_norm;              /* 2-norm of the mean gradient over all trainable elements, before clipping */
-    double lr;                     /* the learning rate used */
+    int64_t step;      /* the step just done, from 0 */
+    double loss;       /* exact sum of what was added, rounded once, ÷ target_count */
+    double grad_norm;  /* 2-norm of the mean gradient over all trainable elements, before clipping */
+    double lr;         /* the learning rate used */
+    double loss_scale; /* what the loss was multiplied by; 1 but with precision FP16 */
+    bool
+        skipped; /* FP16: loss or gradients were not finite, and nothing was updated; `lr` is what it would have been */
     int64_t target_count;          /* counted targets of the global batch */
     double metrics[SHERD_METRICS]; /* exact sums of what was added (sherd_add_metric), rounded once, over all ranks */
     double compute_ms, exposed_comm_ms, optimizer_ms;
@@ -82,8 +88,8 @@ SHERD_API void sherd_session_destroy(sherd_session *session);
  * > 0. */
 typedef sherd_status (*sherd_fill_fn)(void *user, int32_t tensor, int64_t first, int64_t count, float *values);
 
-/* Sets every parameter: calls `fill` for each slice that this rank stores, and only for those. Optimizer state and step
- * count start at zero. Collective; before the first step or between two. Fails: STATE; on all ranks alike as `fill`
+/* Sets every parameter: calls `fill` for each slice that this rank stores (a large one may come in parts), and only for
+ * those. Optimizer state and step count start at zero, the loss scale at its initial value. Collective; before the first step or between two. Fails: STATE; on all ranks alike as `fill`
  * does, and then parameters are undefined, as after create; COMM and worse. */
 SHERD_API sherd_status sherd_session_fill(sherd_session *session, sherd_fill_fn fill, void *user);
 
@@ -115,8 +121,10 @@ SHERD_API sherd_status sherd_add_metric(sherd_session *session, int32_t metric, 
 SHERD_API sherd_status sherd_raise(sherd_session *session, uint32_t flags);
 
 /* Closes the step: reduces, clips, updates. Collective. `result` may be NULL. Fails: STATE; NUMERIC when loss or
- * gradient norm is not finite (on all ranks alike, and it ends the session; with clip > 0 no parameter has changed);
- * COMM and worse. */
+ * gradient norm is not finite (on all ranks alike, and it ends the session; with clip > 0 no parameter has changed). With
+ * precision FP16 such a step is skipped instead, and NUMERIC comes when the loss scale is at its minimum already; a
+ * skipped step is a step like any other, but for the optimizer's bias corrections, which do not count it. COMM and
+ * worse. */
 SHERD_API sherd_status sherd_step(sherd_session *session, sherd_step_result *result);
 
 /* An evaluation: eval_micro_steps times forward of units 0 … U-1, between begin and end; at step boundaries only. A
@@ -147,8 +155,9 @@ SHERD_API int64_t sherd_session_step_count(const sherd_session *session);
  * alike, and the session goes on; COMM and worse. */
 SHERD_API sherd_status sherd_session_save(sherd_session *session, const char *dir, const char *note);
 
-/* Restores parameters, optimizer state and step count from `dir`: a checkpoint, or a folder of them (the newest
- * complete one). Collective; before the first step or between two. On success *note is the stored object, to be released
+/* Restores parameters, optimizer state, step count and loss scale from `dir`: a checkpoint, or a folder of them (the newest
+ * complete one). A checkpoint of another precision is loaded too, and this is logged: what it lacks of a loss scale
+ * starts anew. Collective; before the first step or between two. On success *note is the stored object, to be released
  * with sherd_note_free; NULL `note` is allowed. Fails, on all ranks alike: STATE; DATA when there is none, or it does not
  * fit the model and layout (both named); DATA, IO or MEMORY while it is read, and then parameters are undefined, as
  * after create; COMM and worse. */
