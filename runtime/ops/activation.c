@@ -52,6 +52,28 @@ void shd_op_gelu_backward(const shd_math *math, int64_t count, const void *x, co
     run(math, gelu_backward_task, (elementwise){.count = count, .in = {x, dy}, .out = {dx}});
 }
 
+static void relu_task(void *argument, int64_t index, int32_t worker) {
+    (void)worker;
+    const elementwise *e = argument;
+    int64_t length, at = shd_piece(e->count, SHD_SPAN, index, &length);
+    e->kernels->relu(length, input(e, 0, at), output(e, 0, at));
+}
+
+void shd_op_relu(const shd_math *math, int64_t count, const void *x, void *y) {
+    run(math, relu_task, (elementwise){.count = count, .in = {x}, .out = {y}});
+}
+
+static void relu_backward_task(void *argument, int64_t index, int32_t worker) {
+    (void)worker;
+    const elementwise *e = argument;
+    int64_t length, at = shd_piece(e->count, SHD_SPAN, index, &length);
+    e->kernels->relu_backward(length, input(e, 0, at), input(e, 1, at), output(e, 0, at));
+}
+
+void shd_op_relu_backward(const shd_math *math, int64_t count, const void *y, const void *dy, void *dx) {
+    run(math, relu_backward_task, (elementwise){.count = count, .in = {y, dy}, .out = {dx}});
+}
+
 static void swiglu_task(void *argument, int64_t index, int32_t worker) {
     (void)worker;
     const elementwise *e = argument;

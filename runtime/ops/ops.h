@@ -77,6 +77,11 @@ void shd_op_gelu(const shd_math *math, int64_t count, const void *x, void *y);
 /* dx = dy · gelu'(x); dx may be dy. */
 void shd_op_gelu_backward(const shd_math *math, int64_t count, const void *x, const void *dy, void *dx);
 
+/* ReLU: y = max(x, 0). y may be x. */
+void shd_op_relu(const shd_math *math, int64_t count, const void *x, void *y);
+/* dx = dy where y, ReLU's result, is above 0, else 0; dx may be dy. */
+void shd_op_relu_backward(const shd_math *math, int64_t count, const void *y, const void *dy, void *dx);
+
 /* SwiGLU: y = gate·sigmoid(gate)·up. y may be gate or up. */
 void shd_op_swiglu(const shd_math *math, int64_t count, const void *gate, const void *up, void *y);
 /* dgate may be gate's or dy's memory, dup up's or dy's, but not both the same. */
@@ -131,5 +136,19 @@ void shd_op_attention_backward(const shd_math *math, const shd_attention *forwar
  * the logits began, so that in 16 bits rows are 2 · vocabulary elements apart. */
 void shd_op_cross_entropy(const shd_math *math, int64_t rows, int64_t vocabulary, float *logits, const int32_t *targets,
                           float scale, bool gradient, double *loss);
+
+/* correct[i] = 1 where the first of row i's largest logits is that of targets[i], else 0; also 0 where the target is
+ * negative. */
+void shd_op_correct(const shd_math *math, int64_t rows, int64_t classes, const float *logits, const int32_t *targets,
+                    double *correct);
+
+/* Squared error of each number of `rows` rows: loss[i,j] = (outputs[i,j] − targets[i,j])², 0 where the target is NaN,
+ * which counts for nothing. With `gradient` the outputs become their own gradient, 2·(outputs − targets)·scale; its type
+ * and where its rows begin are as for cross-entropy. */
+void shd_op_square_error(const shd_math *math, int64_t rows, int64_t columns, float *outputs, const float *targets,
+                         float scale, bool gradient, double *loss);
+
+/* y[i,j] += bias[j], y in fp32. */
+void shd_op_add_bias(const shd_math *math, int64_t rows, int64_t columns, const void *bias, float *y);
 
 #endif

@@ -1,4 +1,4 @@
-/* GELU and SwiGLU, forward and backward, and the plain elementwise kernels. */
+/* GELU, ReLU and SwiGLU, forward and backward, and the plain elementwise kernels. */
 
 static void add(int64_t count, const void *x, const void *z, void *y) {
     INDEPENDENT
@@ -46,6 +46,20 @@ static void gelu_backward(int64_t count, const void *x, const void *dy, void *dx
         float slope = e * s * s * fused(gelu_cubic_3, v * v, gelu_linear);
         put(dx, i, get(dy, i) * fused(v, slope, s));
     }
+}
+
+/* Comparisons are such that NaN stays. */
+static void relu(int64_t count, const void *x, void *y) {
+    INDEPENDENT
+    for (int64_t i = 0; i < count; i++) {
+        float v = get(x, i);
+        put(y, i, v < 0 ? 0 : v);
+    }
+}
+
+static void relu_backward(int64_t count, const void *y, const void *dy, void *dx) {
+    INDEPENDENT
+    for (int64_t i = 0; i < count; i++) put(dx, i, get(y, i) <= 0 ? 0 : get(dy, i));
 }
 
 static void swiglu(int64_t count, const void *gate, const void *up, void *y) {

@@ -28,6 +28,8 @@ typedef struct shd_kernels {
     void (*scale)(int64_t count, float factor, const float *x, void *y);
     void (*gelu)(int64_t count, const void *x, void *y);
     void (*gelu_backward)(int64_t count, const void *x, const void *dy, void *dx);
+    void (*relu)(int64_t count, const void *x, void *y);
+    void (*relu_backward)(int64_t count, const void *y, const void *dy, void *dx);
     void (*swiglu)(int64_t count, const void *gate, const void *up, void *y);
     /* dgate and dup may be any of the inputs, but not one memory. */
     void (*swiglu_backward)(int64_t count, const void *gate, const void *up, const void *dy, void *dgate, void *dup);
