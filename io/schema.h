@@ -67,6 +67,8 @@
       "base of the rotary position frequencies") \
     X(model, tied_embeddings, bool, BOOL, COMPUTED("true for gpt2, false for llama"), ANY, "", \
       "the output layer is the embedding matrix") \
+    X(model, dropout, double, REAL, DEFAULT("0.0"), BELOW(0, 1), "", \
+      "chance of an element to be dropped in training: of embeddings, attention and what blocks add; masks from train.seed") \
     X(model, init, shd_job_source, WORD_OR_PATH, DEFAULT("random"), WORDS(INIT), "", \
       "initial weights: random from train.seed, or a safetensors file") \
     X(model, frozen, shd_job_texts, TEXTS, DEFAULT("[]"), ANY, "", \
@@ -101,7 +103,7 @@
       "unit: blocks run forward again before their backward instead of keeping their activations; attention: only their " \
       "attention half does") \
     X(train, seed, int64_t, INT, DEFAULT("1"), INTS(0, INT64_MAX), "", \
-      "of initialisation and shuffling") \
+      "of initialisation, shuffling and dropout") \
     X(train, clip, double, REAL, DEFAULT("1.0"), REALS(0, DBL_MAX), "", \
       "bound on the global gradient norm; 0: none") \
     X(train, sum_order, shd_job_sum_order, CHOICE, DEFAULT("auto"), WORDS(SUM_ORDER), "", \

@@ -33,6 +33,13 @@ uint64_t shd_random_key(uint64_t seed, const char *name) {
     return word_pair(words);
 }
 
+/* Draws of `key` itself, whose counters begin at 0, never come to this one. */
+uint64_t shd_random_subkey(uint64_t key, uint64_t index) {
+    uint32_t words[4];
+    shd_philox(key, index, UINT64_MAX, words);
+    return word_pair(words);
+}
+
 /* Values 2j and 2j+1 of `key`. */
 static void draw_normal_pair(uint64_t key, int64_t pair, double out[2]) {
     static const double pi = 3.14159265358979323846, unit53 = 0x1p-53;

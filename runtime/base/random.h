@@ -13,6 +13,9 @@ void shd_philox(uint64_t key, uint64_t counter_low, uint64_t counter_high, uint3
 /* A 64-bit key from a seed and a name (a tensor's, a purpose's): the same on every machine. */
 uint64_t shd_random_key(uint64_t seed, const char *name);
 
+/* Key number `index` of those that `key` stands for, none of which is `key`: for what is numbered, not named. */
+uint64_t shd_random_subkey(uint64_t key, uint64_t index);
+
 /* out[i] = standard normal value number `first + i` of `key` (Box–Muller in double; values 2j and 2j+1 share one draw),
  * times `scale`. Any split of the range gives the same values. */
 void shd_random_normal(uint64_t key, int64_t first, int64_t count, double scale, float *out);

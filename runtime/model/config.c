@@ -72,6 +72,8 @@ sherd_status shd_config_check(const shd_model_config *c) {
     SHD_TRY(check_range("model.n_head", c->n_head, MAX_LENGTH));
     SHD_TRY(check_range("train.micro_batch", c->micro_batch, MAX_LENGTH));
     SHD_TRY(check_range("run.threads", c->threads, MAX_LENGTH));
+    if (!(c->dropout >= 0) || c->dropout >= 1)
+        return shd_fail(SHERD_CONFIG, "model.dropout %g must be a number from 0 on and below 1", c->dropout);
     SHD_TRY(check_heads(c));
     if (c->family == SHD_MODEL_LLAMA) SHD_TRY(check_llama(c));
     if (c->micro_batch * c->context > INT32_MAX)

@@ -1,8 +1,17 @@
 /* The layers units are made of: products with weights, and norms. */
+#include "runtime/base/random.h"
 #include "runtime/model/units.h"
 #include "runtime/ops/ops.h"
 
 #include <assert.h>
+
+bool shd_pass_dropout(const shd_pass *pass, shd_dropout_place place, shd_dropout *out) {
+    const shd_model_config *config = &pass->model->config;
+    if (config->dropout == 0 || !pass->view->training) return false;
+    uint64_t of_unit = shd_random_subkey(shd_random_key(config->seed, "dropout"), (uint64_t)pass->view->unit);
+    *out = shd_dropout_make(config->dropout, shd_random_subkey(of_unit, place), pass->batch.first_sequence);
+    return true;
+}
 
 shd_linear shd_pass_linear(const shd_pass *pass, int32_t slot) {
     const shd_model *model = pass->model;

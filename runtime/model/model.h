@@ -19,6 +19,8 @@ typedef struct shd_model_config {
     int64_t n_kv_head, d_ff; /* llama */
     double rope_theta;       /* llama */
     bool tied_embeddings;
+    double dropout; /* 0 ≤ p < 1: chance of an element to be dropped in training, at the places of shd_dropout_place */
+    uint64_t seed;  /* of dropout masks */
     sherd_dtype precision; /* of parameters, activations and the residual stream; gradients of parameters are fp32 */
     const char *const *frozen; /* shell-style patterns over tensor names; borrowed during create */
     int32_t frozen_count;
@@ -47,6 +49,7 @@ typedef struct shd_batch {
     const int32_t *inputs, *targets;
     double *losses;
     const int32_t *document_starts;
+    int64_t first_sequence; /* the number in the whole run of its first sequence: what dropout masks go by */
 } shd_batch;
 /* The first call prepares the process for products (shd_ops_init). `pool` has at most config.threads threads. */
 void shd_model_bind(shd_model *model, shd_pool *pool, const shd_batch *batch);

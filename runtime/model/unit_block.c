@@ -87,6 +87,24 @@ static void continue_from_cache(const shd_pass *pass, const block *b, shd_attent
     attention->kv_stride = pair;
 }
 
+/* y = residual + what dropout leaves of the product of x with the weight at `slot`. */
+static void add_branch(const shd_pass *pass, const block *b, int32_t slot, shd_dropout_place place, const void *x,
+                       const void *residual, void *y) {
+    shd_linear linear = shd_pass_linear(pass, slot);
+    shd_dropout dropout;
+    bool drops = shd_pass_dropout(pass, place, &dropout);
+    shd_linear_forward(&pass->math, &linear, b->rows, x, y, b->model, drops ? NULL : residual);
+    if (drops) shd_op_dropout(&pass->math, &dropout, b->rows, pass->length, b->model, y, residual, y);
+}
+
+/* The gradient of the product in add_branch: flow, or what dropout leaves of it, in `room` [rows, model]. */
+static const void *branch_gradient(const shd_pass *pass, const block *b, shd_dropout_place place, void *room) {
+    shd_dropout dropout;
+    if (!shd_pass_dropout(pass, place, &dropout)) return pass->flow;
+    shd_op_dropout(&pass->math, &dropout, b->rows, pass->length, b->model, pass->flow, NULL, room);
+    return room;
+}
+
 void shd_block_forward(const shd_pass *pass) {
     const shd_family *family = pass->model->family;
     block b = block_open(pass);
@@ -99,12 +117,13 @@ void shd_block_forward(const shd_pass *pass) {
         column = shd_element(pass->math.dtype, column, projection.out);
     }
     rotate(pass, b.projected, false);
+    shd_dropout dropout;
     shd_attention attention = attention_of(pass, &b);
+    if (shd_pass_dropout(pass, SHD_DROPOUT_ATTENTION, &dropout)) attention.dropout = &dropout;
     if (pass->cache) continue_from_cache(pass, &b, &attention);
     shd_op_attention(&pass->math, &attention);
     if (pass->view->part_again) return; /* the rest of what backward reads is still there */
-    shd_linear out = shd_pass_linear(pass, family->attention_out_slot);
-    shd_linear_forward(&pass->math, &out, b.rows, b.attended, b.mid, b.model, b.x);
+    add_branch(pass, &b, family->attention_out_slot, SHD_DROPOUT_ATTENTION_OUT, b.attended, b.x, b.mid);
 
     shd_norm_forward(pass, family->norm_2_slot, b.rows, b.mid, pass->normed);
     for (int32_t i = 0; i < family->inner_count; i++) {
@@ -113,8 +132,7 @@ void shd_block_forward(const shd_pass *pass) {
     }
     if (pass->view->again) return; /* backward needs no more, and the output is still there */
     family->activate(&pass->math, b.rows * b.inner_length, b.inner, pass->wide);
-    shd_linear down = shd_pass_linear(pass, family->down_slot);
-    shd_linear_forward(&pass->math, &down, b.rows, pass->wide, b.out, b.model, b.mid);
+    add_branch(pass, &b, family->down_slot, SHD_DROPOUT_DOWN, pass->wide, b.mid, b.out);
 }
 
 /* Backward through the linears at `slots`, which all read `normed`: from the gradients of their outputs, those of
@@ -138,8 +156,9 @@ static void feed_forward_backward(const shd_pass *pass, const block *b) {
 
     family->activate(&pass->math, count, b->inner, pass->wide);
     shd_linear down = shd_pass_linear(pass, family->down_slot);
-    shd_linear_backward_weight(&pass->math, &down, b->rows, pass->wide, pass->flow, b->model, false);
-    shd_linear_backward_input(&pass->math, &down, b->rows, pass->flow, b->model, pass->wide, false);
+    const void *ddown = branch_gradient(pass, b, SHD_DROPOUT_DOWN, pass->normed);
+    shd_linear_backward_weight(&pass->math, &down, b->rows, pass->wide, ddown, b->model, false);
+    shd_linear_backward_input(&pass->math, &down, b->rows, ddown, b->model, pass->wide, false);
     family->activate_backward(&pass->math, count, b->inner, pass->wide);
 
     const void *gradients[SHD_MAX_INNERS] = {pass->wide, b->inner[1]};
@@ -153,9 +172,12 @@ static void attention_backward(const shd_pass *pass, const block *b) {
     const shd_family *family = pass->model->family;
 
     shd_linear out = shd_pass_linear(pass, family->attention_out_slot);
-    shd_linear_backward_weight(&pass->math, &out, b->rows, b->attended, pass->flow, b->model, false);
-    shd_linear_backward_input(&pass->math, &out, b->rows, pass->flow, b->model, pass->normed, false);
+    const void *dout = branch_gradient(pass, b, SHD_DROPOUT_ATTENTION_OUT, pass->wide);
+    shd_linear_backward_weight(&pass->math, &out, b->rows, b->attended, dout, b->model, false);
+    shd_linear_backward_input(&pass->math, &out, b->rows, dout, b->model, pass->normed, false);
+    shd_dropout dropout;
     shd_attention attention = attention_of(pass, b);
+    if (shd_pass_dropout(pass, SHD_DROPOUT_ATTENTION, &dropout)) attention.dropout = &dropout;
     const projections d = projections_at(pass, pass->wide);
     shd_op_attention_backward(&pass->math, &attention, pass->normed, d.q, d.k, d.v);
     rotate(pass, pass->wide, true);

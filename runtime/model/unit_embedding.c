@@ -5,6 +5,13 @@
 
 enum slot { TOKEN, POSITION };
 
+/* In place, of the output or its gradient. */
+static void drop(const shd_pass *pass, void *rows) {
+    shd_dropout dropout;
+    if (shd_pass_dropout(pass, SHD_DROPOUT_EMBEDDING, &dropout))
+        shd_op_dropout(&pass->math, &dropout, pass->rows, pass->length, pass->model->config.d_model, rows, NULL, rows);
+}
+
 void shd_embedding_forward(const shd_pass *pass) {
     const shd_model *model = pass->model;
     bool positions = model->family->embedding.count > POSITION;
@@ -13,12 +20,14 @@ void shd_embedding_forward(const shd_pass *pass) {
                                   : NULL;
     shd_op_embedding(&pass->math, pass->rows, pass->length, model->config.d_model, pass->batch.inputs,
                      shd_pass_parameter(pass, TOKEN).value, first, pass->view->outputs[pass->view->unit]);
+    drop(pass, pass->view->outputs[pass->view->unit]);
 }
 
 /* A tied token table has its gradient from the head already, whose backward ran first: add to it. */
 void shd_embedding_backward(const shd_pass *pass) {
     const shd_model *model = pass->model;
     bool positions = model->family->embedding.count > POSITION;
+    drop(pass, pass->flow);
     shd_op_embedding_backward(&pass->math, pass->rows, pass->length, model->config.d_model, model->config.vocab_size,
                               pass->batch.inputs, pass->flow, model->config.tied_embeddings,
                               shd_pass_parameter(pass, TOKEN).gradient,

@@ -34,6 +34,7 @@
 
 #include "runtime/model/family.h"
 #include "runtime/model/model.h"
+#include "runtime/ops/dropout.h"
 
 #define SHD_NORM_EPS 1e-5f
 
@@ -113,7 +114,19 @@ const void *shd_pass_input(const shd_pass *pass);
 void shd_pass_open(shd_pass *pass);
 void shd_pass_forward(const shd_pass *pass);
 
-/* layer.c. A product with a weight: y = x · weight (+ bias) (+ residual). x is dense; rows of y are `y_stride`
+/* layer.c. Where dropout is, in both families: the sum of token and position vectors, attention's probabilities, and
+ * what the two halves of a block add to the residual stream. A mask's key is subkey (base/random.h) `place` of subkey
+ * `unit` of the key that the model's seed gives "dropout". */
+typedef enum shd_dropout_place {
+    SHD_DROPOUT_EMBEDDING,
+    SHD_DROPOUT_ATTENTION,
+    SHD_DROPOUT_ATTENTION_OUT,
+    SHD_DROPOUT_DOWN
+} shd_dropout_place;
+/* Whether the pass drops anything, and then what in its unit. */
+bool shd_pass_dropout(const shd_pass *pass, shd_dropout_place place, shd_dropout *out);
+
+/* A product with a weight: y = x · weight (+ bias) (+ residual). x is dense; rows of y are `y_stride`
  * apart, as are the residual's. */
 typedef struct shd_linear {
     shd_parameter weight, bias; /* bias.value NULL: none */

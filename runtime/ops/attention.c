@@ -7,11 +7,17 @@
  * are computed again from log_sum. FlashAttention-2 (Dao 2023) gives the formulas: D = rowsum(dout∘out), dS = P∘(dP −
  * D)·scale.
  *
+ * With dropout out = (M∘P)·V, M being the mask with its scale, drawn again in backward. Then dV = (M∘P)ᵀ·dout and dP =
+ * M∘(dout·Vᵀ). What the softmax takes off dP is still D: Σ_j P_ij·dP_ij = Σ_j P_ij·M_ij·Σ_c dout_ic·V_jc = Σ_c
+ * dout_ic·Σ_j M_ij·P_ij·V_jc = Σ_c dout_ic·out_ic. Rows of P sum to one before they are dropped: log_sum does not see
+ * M.
+ *
  * Blocks are float32. What is stored in 16 bits is widened into scratch on its way in, and results are made there and
  * rounded on their way out; float32 is read and written where it is. */
 #include "runtime/ops/ops.h"
 
 #include "runtime/base/dtype.h"
+#include "runtime/base/random.h"
 #include "runtime/ops/cut.h"
 #include "runtime/ops/kernels/kernels.h"
 #include "runtime/ops/product.h"
@@ -114,6 +120,7 @@ typedef struct query_block {
     int64_t first, rows, keys; /* keys [0, past + first + rows) */
     int64_t q_at, kv_at, out_at, log_sum_at;
     const int32_t *starts; /* of the rows, or NULL */
+    shd_mask_row mask;     /* of its first row, with dropout */
 } query_block;
 
 /* The first key that row `row` of the block sees. */
@@ -130,7 +137,20 @@ static query_block block_of(const attention_call *call, int64_t sequence, int64_
     b.out_at = (row + b.first) * a->out_stride + head * a->head_size;
     b.log_sum_at = (sequence * a->heads + head) * a->context + b.first;
     b.starts = a->starts ? a->starts + row + b.first : NULL;
+    if (a->dropout)
+        b.mask = (shd_mask_row){.key = shd_random_subkey(a->dropout->key, (uint64_t)head),
+                                .sequence = (uint64_t)(a->dropout->first_sequence + sequence),
+                                .row = (uint32_t)b.first,
+                                .drop = a->dropout->drop,
+                                .scale = a->dropout->scale};
     return b;
+}
+
+/* The mask of row `row` of the block. */
+static shd_mask_row mask_of(const query_block *b, int64_t row) {
+    shd_mask_row mask = b->mask;
+    mask.row += (uint32_t)row;
+    return mask;
 }
 
 /* Zeroes the keys of a row that are before `from` or not before `end`. */
@@ -171,6 +191,10 @@ static void forward_task(void *argument, int64_t index, int32_t worker) {
         const int64_t from = first_seen(&b, i), end = a->past + b.first + i + 1;
         const float largest = call->kernels->max(end - from, row + from);
         const double sum = call->kernels->exp_sum(end - from, row + from, largest, row + from);
+        if (a->dropout) {
+            const shd_mask_row dropped = mask_of(&b, i);
+            call->kernels->drop(&dropped, from, end - from, row + from);
+        }
         mask(row, from, end, b.keys);
         inverse_sum[i] = (float)(1.0 / sum);
         a->log_sum[b.log_sum_at + i] = (float)((double)largest + log(sum));
@@ -209,8 +233,14 @@ static void softmax_backward(const attention_call *call, const query_block *b, m
         const int64_t from = first_seen(b, i), end = b->first + i + 1, out_at = b->out_at + i * a->out_stride;
         const float mean = call->kernels->dot(a->head_size, shd_const_element(call->dtype, call->dout, out_at),
                                               shd_const_element(call->dtype, a->out, out_at));
-        call->kernels->softmax_backward(end - from, a->log_sum[b->log_sum_at + i], mean, call->scale, p_row + from,
-                                        ds_row + from);
+        const float log_sum = a->log_sum[b->log_sum_at + i];
+        if (a->dropout) {
+            const shd_mask_row dropped = mask_of(b, i);
+            call->kernels->softmax_dropout_backward(&dropped, from, end - from, log_sum, mean, call->scale,
+                                                    p_row + from, ds_row + from);
+        } else {
+            call->kernels->softmax_backward(end - from, log_sum, mean, call->scale, p_row + from, ds_row + from);
+        }
         mask(p_row, from, end, b->keys);
         mask(ds_row, from, end, b->keys);
     }

@@ -12,6 +12,7 @@
 #define SHD_OPS_OPS_H
 
 #include "runtime/device/pool.h"
+#include "runtime/ops/dropout.h"
 
 #include <sherd/dtype.h>
 #include <stdbool.h>
@@ -122,6 +123,8 @@ typedef struct shd_attention {
     int64_t past;
     /* [sequences, context]: the first key of its sequence that a query sees, not after its own; NULL: all see the first. */
     const int32_t *starts;
+    /* Of probabilities, forward and backward alike: row a query's place, column a key's; NULL: none. Not with `past`. */
+    const shd_dropout *dropout;
 } shd_attention;
 int64_t shd_op_attention_scratch_bytes(sherd_dtype dtype, int64_t context, int64_t head_size, int32_t threads);
 void shd_op_attention(const shd_math *math, const shd_attention *attention);
@@ -129,6 +132,11 @@ void shd_op_attention(const shd_math *math, const shd_attention *attention);
 int64_t shd_op_attention_backward_scratch_bytes(sherd_dtype dtype, int64_t context, int64_t head_size, int32_t threads);
 void shd_op_attention_backward(const shd_math *math, const shd_attention *forward, const void *dout, void *dq, void *dk,
                                void *dv);
+
+/* y = mask·x (+ residual, or NULL): row i is row i mod context of sequence first_sequence + i / context. y may be x or
+ * residual. Without residual it is its own gradient: dx = mask·dy. */
+void shd_op_dropout(const shd_math *math, const shd_dropout *dropout, int64_t rows, int64_t context, int64_t columns,
+                    const void *x, const void *residual, void *y);
 
 /* Cross-entropy of `rows` rows of logits [rows, vocabulary]: loss[i] = log Σ exp(logits[i]) - logits[i, targets[i]];
  * rows whose target is negative count for nothing: loss 0. With `gradient` the logits become their own gradient,

@@ -6,8 +6,13 @@
 #ifndef SHD_OPS_REFERENCE_H
 #define SHD_OPS_REFERENCE_H
 
+#include "runtime/ops/dropout.h"
+
 #include <stdbool.h>
 #include <stdint.h>
+
+/* Whether an element goes. Attention asks with the key of a head. */
+bool shd_reference_drops(const shd_dropout *dropout, uint64_t key, int64_t sequence, int64_t row, int64_t column);
 
 #define REFERENCE_REAL       float
 #define REFERENCE_NAME(name) shd_reference_##name##_f32

@@ -111,16 +111,21 @@ static sherd_status read_row(const shd_feed *feed, slot *into, int32_t micro_ste
     return SHERD_OK;
 }
 
-/* Reads this rank's micro-batches of the global batch that begins with sequence number `first`. */
-static sherd_status read_step(const shd_feed *feed, int64_t first, slot *into) {
+/* The number in the run of the first sequence of this rank's micro-batch `micro_step` in step `step`. */
+static int64_t first_of_micro_batch(const shd_feed *feed, int64_t step, int32_t micro_step) {
     const shd_mesh *mesh = &feed->config.mesh;
-    int64_t size = feed->config.micro_batch, split = shd_mesh_split(mesh);
-    int64_t block = shd_mesh_replica(mesh) * feed->config.micro_steps * split;
+    int64_t of_replica = (int64_t)feed->config.micro_steps * shd_mesh_split(mesh);
+    int64_t first = (step * mesh->replicas + shd_mesh_replica(mesh)) * of_replica;
+    int64_t micro_batch = first + micro_step * shd_mesh_split(mesh) + shd_mesh_place(mesh);
+    return feed->first + micro_batch * feed->config.micro_batch;
+}
+
+/* Reads this rank's micro-batches of a step. */
+static sherd_status read_step(const shd_feed *feed, int64_t step, slot *into) {
     into->target_count = 0;
     for (int32_t k = 0; k < feed->config.micro_steps; k++) {
-        int64_t micro_batch = block + k * split + shd_mesh_place(mesh);
-        for (int64_t row = 0; row < size; row++)
-            SHD_TRY(read_row(feed, into, k, row, first + micro_batch * size + row));
+        int64_t first = first_of_micro_batch(feed, step, k);
+        for (int64_t row = 0; row < feed->config.micro_batch; row++) SHD_TRY(read_row(feed, into, k, row, first + row));
     }
     return SHERD_OK;
 }
@@ -149,10 +154,9 @@ static void hand_over(shd_feed *feed, sherd_status status) {
 
 static void *read_ahead(void *user) {
     shd_feed *feed = user;
-    int64_t batch = feed->config.micro_batch * feed->config.micro_steps * feed->config.mesh.world_size;
     sherd_status status = SHERD_OK;
     for (int64_t step = 0; status == SHERD_OK && wait_for_room(feed); step++) {
-        status = read_step(feed, feed->first + step * batch, &feed->slots[step % SLOTS]);
+        status = read_step(feed, step, &feed->slots[step % SLOTS]);
         hand_over(feed, status);
     }
     return NULL;
@@ -213,5 +217,6 @@ shd_batch shd_feed_batch(const shd_feed *feed, int32_t micro_step) {
     return (shd_batch){.inputs = current->inputs + at,
                        .targets = current->targets + at,
                        .losses = feed->losses,
+                       .first_sequence = feed->started ? first_of_micro_batch(feed, feed->taken - 1, micro_step) : 0,
                        .document_starts = current->starts ? current->starts + at : NULL};
 }

@@ -73,6 +73,8 @@ shd_model_config shd_job_model_config(const shd_job *job) {
                               .d_ff = job->model.d_ff,
                               .rope_theta = job->model.rope_theta,
                               .tied_embeddings = job->model.tied_embeddings,
+                              .dropout = job->model.dropout,
+                              .seed = (uint64_t)job->train.seed,
                               .frozen = job->model.frozen.items,
                               .frozen_count = job->model.frozen.count,
                               .micro_batch = job->train.micro_batch,

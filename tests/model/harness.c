@@ -83,7 +83,7 @@ void harness_open(harness *h, const shd_model_config *config, double sigma, uint
     h->logits = area(d->logits_bytes);
     randomize(h, sigma, seed);
     harness_store(h);
-    shd_model_bind(h->model, h->pool, &(shd_batch){h->inputs, h->targets, h->losses});
+    shd_model_bind(h->model, h->pool, &(shd_batch){h->inputs, h->targets, h->losses, NULL, HARNESS_FIRST_SEQUENCE});
 }
 
 void harness_store(harness *h) {

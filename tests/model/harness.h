@@ -6,6 +6,8 @@
 
 #include "runtime/model/model.h"
 
+enum { HARNESS_FIRST_SEQUENCE = 1000 }; /* the micro-batch's number in its run */
+
 typedef struct harness {
     shd_model_config config;
     shd_model *model;

@@ -1,5 +1,7 @@
 #include "plain.h"
 
+#include "runtime/base/random.h"
+
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,6 +9,8 @@
 /* One sequence's state. */
 typedef struct plain {
     const shd_model_config *c;
+    int64_t sequence; /* its number in the run */
+    int32_t unit;     /* that runs */
     int64_t T, d, H, K, hd, f;
     double *h, *a, *q, *k, *v, *o, *g, *u;
 } plain;
@@ -43,6 +47,23 @@ static void rms_norm(int64_t T, int64_t d, const double *x, const double *w, dou
     }
 }
 
+/* What dropout multiplies with, from docs/NUMERICS.md. Places: 0 embeddings, 1 probabilities, 2 and 3 a block's two
+ * sums; head is -1 but for probabilities. */
+static double kept(const plain *p, uint64_t place, int64_t head, int64_t row, int64_t column) {
+    if (p->c->dropout == 0) return 1;
+    uint64_t key = shd_random_key(p->c->seed, "dropout");
+    uint32_t drop = (uint32_t)lround(p->c->dropout * 65536), words[4];
+    key = shd_random_subkey(shd_random_subkey(key, (uint64_t)p->unit), place);
+    if (head >= 0) key = shd_random_subkey(key, (uint64_t)head);
+    shd_philox(key, (uint64_t)column / 8 + ((uint64_t)row << 32), (uint64_t)p->sequence, words);
+    uint32_t number = words[column % 8 / 2] >> (column % 2 ? 16 : 0) & 0xffff;
+    return number < drop ? 0 : 65536.0 / (65536.0 - drop);
+}
+
+static void drop(const plain *p, uint64_t place, double *x) {
+    for (int64_t i = 0; i < p->T * p->d; i++) x[i] *= kept(p, place, -1, i / p->d, i % p->d);
+}
+
 /* o[t] = Σ_s softmax(q·k/√hd)[t,s] v[s] over s ≤ t; q has H heads, k and v K. */
 static void attend(const plain *p) {
     double *w = calloc((size_t)p->T, sizeof *w);
@@ -62,7 +83,7 @@ static void attend(const plain *p) {
             memset(o, 0, (size_t)p->hd * sizeof *o);
             for (int64_t s = 0; s <= t; s++)
                 for (int64_t i = 0; i < p->hd; i++)
-                    o[i] += w[s] / total * p->v[s * kd + head / (p->H / p->K) * p->hd + i];
+                    o[i] += w[s] / total * kept(p, 1, head, t, s) * p->v[s * kd + head / (p->H / p->K) * p->hd + i];
         }
     free(w);
 }
@@ -89,6 +110,7 @@ static void gpt2_block(const plain *p, double *const *w) {
     }
     attend(p);
     affine(T, d, d, p->o, w[4], false, w[5], p->a);
+    drop(p, 2, p->a);
     add(T * d, p->h, p->a);
     layer_norm(T, d, p->h, w[6], w[7], p->a);
     affine(T, d, p->f, p->a, w[8], false, w[9], p->g);
@@ -97,6 +119,7 @@ static void gpt2_block(const plain *p, double *const *w) {
         p->g[i] = 0.5 * x * (1 + tanh(sqrt(2 / 3.14159265358979323846) * (x + 0.044715 * x * x * x)));
     }
     affine(T, p->f, d, p->g, w[10], false, w[11], p->a);
+    drop(p, 3, p->a);
     add(T * d, p->h, p->a);
 }
 
@@ -110,22 +133,27 @@ static void llama_block(const plain *p, double *const *w) {
     rotary(p, p->K, p->k);
     attend(p);
     affine(T, d, d, p->o, w[4], true, NULL, p->a);
+    drop(p, 2, p->a);
     add(T * d, p->h, p->a);
     rms_norm(T, d, p->h, w[5], p->a);
     affine(T, d, p->f, p->a, w[6], true, NULL, p->g);
     affine(T, d, p->f, p->a, w[7], true, NULL, p->u);
     for (int64_t i = 0; i < T * p->f; i++) p->g[i] = p->g[i] / (1 + exp(-p->g[i])) * p->u[i];
     affine(T, p->f, d, p->g, w[8], true, NULL, p->a);
+    drop(p, 3, p->a);
     add(T * d, p->h, p->a);
 }
 
 /* Leaves the last norm's output of every row in `a`; returns the matrix of the logits. */
-static const double *run_sequence(const plain *p, double *const *w, const int32_t *inputs) {
+static const double *run_sequence(plain *p, double *const *w, const int32_t *inputs) {
     bool gpt2 = p->c->family == SHD_MODEL_GPT2;
     int64_t T = p->T, d = p->d, layers = p->c->n_layer;
     for (int64_t t = 0; t < T; t++)
         for (int64_t i = 0; i < d; i++) p->h[t * d + i] = w[0][inputs[t] * d + i] + (gpt2 ? w[1][t * d + i] : 0);
+    p->unit = 0;
+    drop(p, 0, p->h);
     for (int64_t l = 0; l < layers; l++) {
+        p->unit++;
         if (gpt2)
             gpt2_block(p, w + 2 + 12 * l);
         else
@@ -139,8 +167,7 @@ static const double *run_sequence(const plain *p, double *const *w, const int32_
     return p->c->tied_embeddings ? w[0] : last[gpt2 ? 2 : 1];
 }
 
-static double sequence_loss(const plain *p, double *const *w, const int32_t *inputs, const int32_t *targets,
-                            double *losses) {
+static double sequence_loss(plain *p, double *const *w, const int32_t *inputs, const int32_t *targets, double *losses) {
     int64_t T = p->T, d = p->d, V = p->c->vocab_size;
     const double *output = run_sequence(p, w, inputs);
     double *logits = calloc((size_t)V, sizeof *logits), sum = 0;
@@ -175,19 +202,23 @@ static void close_plain(plain *p) {
     for (int i = 0; i < AREAS; i++) free(areas[i]);
 }
 
-double plain_loss(const shd_model_config *c, double *const *parameters, const int32_t *inputs, const int32_t *targets,
-                  double *losses) {
+double plain_loss(const shd_model_config *c, double *const *parameters, int64_t first_sequence, const int32_t *inputs,
+                  const int32_t *targets, double *losses) {
     plain p = open_plain(c, c->context);
     double sum = 0;
-    for (int64_t b = 0; b < c->micro_batch; b++)
+    for (int64_t b = 0; b < c->micro_batch; b++) {
+        p.sequence = first_sequence + b;
         sum += sequence_loss(&p, parameters, inputs + b * p.T, targets + b * p.T, losses + b * p.T);
+    }
     close_plain(&p);
     return sum;
 }
 
 void plain_logits(const shd_model_config *c, double *const *parameters, const int32_t *inputs, int64_t count,
                   double *logits) {
-    plain p = open_plain(c, count);
+    shd_model_config without = *c;
+    without.dropout = 0;
+    plain p = open_plain(&without, count);
     const double *output = run_sequence(&p, parameters, inputs);
     affine(1, p.d, c->vocab_size, p.a + (count - 1) * p.d, output, true, NULL, logits);
     close_plain(&p);

@@ -6,11 +6,11 @@
 #include "runtime/model/model.h"
 
 /* Parameters in the order of the reference runs' init files. losses: [micro_batch × context], 0 where a target is
- * negative. Returns their sum. */
-double plain_loss(const shd_model_config *config, double *const *parameters, const int32_t *inputs,
-                  const int32_t *targets, double *losses);
+ * negative. With the config's dropout, for sequences numbered from first_sequence on. Returns their sum. */
+double plain_loss(const shd_model_config *config, double *const *parameters, int64_t first_sequence,
+                  const int32_t *inputs, const int32_t *targets, double *losses);
 
-/* The logits [vocab_size] that follow `count` ≤ context tokens of one sequence. */
+/* Without dropout. The logits [vocab_size] that follow `count` ≤ context tokens of one sequence. */
 void plain_logits(const shd_model_config *config, double *const *parameters, const int32_t *inputs, int64_t count,
                   double *logits);
 

@@ -32,12 +32,13 @@ static const shd_model_config llama = {.family = SHD_MODEL_LLAMA,
 /* The plain model over a harness's parameters, in float64. */
 typedef struct twin {
     const harness *h;
+    shd_model_config config;
     double **parameters, *losses;
 } twin;
 
 static void twin_open(twin *t, const harness *h) {
     int32_t count = h->description->tensor_count;
-    *t = (twin){h, calloc((size_t)count, sizeof(double *)), calloc((size_t)h->rows, sizeof(double))};
+    *t = (twin){h, h->config, calloc((size_t)count, sizeof(double *)), calloc((size_t)h->rows, sizeof(double))};
     for (int32_t i = 0; i < count; i++) {
         int64_t n = harness_elements(h, i);
         t->parameters[i] = calloc((size_t)n, sizeof(double));
@@ -52,7 +53,7 @@ static void twin_close(twin *t) {
 }
 
 static double twin_loss(twin *t) {
-    return plain_loss(&t->h->config, t->parameters, t->h->inputs, t->h->targets, t->losses);
+    return plain_loss(&t->config, t->parameters, HARNESS_FIRST_SEQUENCE, t->h->inputs, t->h->targets, t->losses);
 }
 
 /* d loss / d ε of parameters + ε·direction; four points, error O(step⁴). */
@@ -138,6 +139,7 @@ static void check_in(sherd_dtype precision, const shd_model_config *config, uint
     for (int32_t i = 0; i < h.description->tensor_count; i++)
         if (h.gradients[i]) check_tensor(&t, i, scale, largest, &state);
     harness_evaluate(&h);
+    t.config.dropout = 0; /* in training only */
     check_losses(&t);
     twin_close(&t);
     harness_close(&h);
@@ -153,6 +155,29 @@ Test(gradients, of_gpt2_untied) {
     shd_model_config config = gpt2;
     config.tied_embeddings = false;
     check(&config, 2);
+}
+
+Test(gradients, of_gpt2_with_dropout) {
+    shd_model_config config = gpt2;
+    config.dropout = 0.2;
+    config.seed = 3;
+    check(&config, 12);
+    config.dropout = 0.5;
+    config.context = 70; /* rows of more than one group of drawn columns, blocks of more than one of queries */
+    config.n_layer = 1;
+    config.tied_embeddings = false;
+    check_in(SHERD_FP32, &config, 13);
+}
+
+Test(gradients, of_llama_with_dropout) {
+    shd_model_config config = llama;
+    config.dropout = 0.3;
+    config.seed = 4;
+    check(&config, 14);
+    config.dropout = 0.1;
+    config.d_model = 96; /* too wide for 16 bits' tolerances */
+    config.n_layer = 1;
+    check_in(SHERD_FP32, &config, 15);
 }
 
 Test(gradients, of_llama_untied_with_grouped_queries) { check(&llama, 3); }

@@ -12,13 +12,27 @@ typedef struct shape {
     int64_t sequences, context, heads, kv_heads, head_size, pad;
     double scale;     /* of queries: how peaked the softmax is */
     int64_t document; /* about so many tokens a document, attention staying within; 0: one document */
+    double dropout;
 } shape;
 
 /* Blocks are 64 rows: contexts below, at, and just above one and two of them. */
 static const shape shapes[] = {
-    {0, 4, 1, 1, 4, 0, 1},     {1, 1, 1, 1, 1, 0, 1},    {2, 18, 5, 1, 8, 3, 1},       {3, 33, 1, 1, 17, 0, 1},
-    {1, 64, 4, 2, 16, 5, 1},   {2, 65, 6, 3, 6, 1, 4},   {1, 129, 4, 4, 32, 0, 1},     {1, 200, 6, 2, 64, 7, 1},
-    {1, 130, 5, 5, 10, 0, 30}, {3, 9, 2, 1, 5, 0, 1, 2}, {2, 200, 4, 2, 16, 3, 1, 40}, {2, 150, 2, 2, 8, 0, 4, 5},
+    {0, 4, 1, 1, 4, 0, 1},
+    {1, 1, 1, 1, 1, 0, 1},
+    {2, 18, 5, 1, 8, 3, 1},
+    {3, 33, 1, 1, 17, 0, 1},
+    {1, 64, 4, 2, 16, 5, 1},
+    {2, 65, 6, 3, 6, 1, 4},
+    {1, 129, 4, 4, 32, 0, 1},
+    {1, 200, 6, 2, 64, 7, 1},
+    {1, 130, 5, 5, 10, 0, 30},
+    {3, 9, 2, 1, 5, 0, 1, 2},
+    {2, 200, 4, 2, 16, 3, 1, 40},
+    {2, 150, 2, 2, 8, 0, 4, 5},
+    {2, 65, 6, 3, 6, 1, 4, 0, 0.5},
+    {1, 200, 6, 2, 64, 7, 1, 0, 0.1},
+    {2, 150, 2, 1, 8, 0, 1, 30, 0.2},
+    {1, 1, 1, 1, 1, 0, 1, 0, 0.5},
 };
 enum { SHAPES = sizeof shapes / sizeof *shapes };
 
@@ -42,6 +56,13 @@ static const int32_t *document_starts(const shape *s) {
     return starts;
 }
 
+static const shd_dropout *dropout_of(const shape *s) {
+    if (s->dropout == 0) return NULL;
+    shd_dropout *dropout = check_memory(sizeof *dropout);
+    *dropout = shd_dropout_make(s->dropout, 11, 1000);
+    return dropout;
+}
+
 static int64_t stride_of(const shape *s) { return s->heads * s->head_size + s->pad; }
 static int64_t kv_stride_of(const shape *s) { return s->kv_heads * s->head_size + s->pad; }
 
@@ -61,7 +82,8 @@ static shd_reference_attention_operands_f64 exact_operands(const shape *s, const
                                                   stride_of(s),
                                                   check_doubles(row_count(s)),
                                                   check_doubles(s->context),
-                                                  document_starts(s)};
+                                                  document_starts(s),
+                                                  dropout_of(s)};
 }
 
 static shd_reference_attention_operands_f32 plain_operands(const shape *s, const float *q, const float *k,
@@ -80,7 +102,8 @@ static shd_reference_attention_operands_f32 plain_operands(const shape *s, const
                                                   stride_of(s),
                                                   check_floats(row_count(s)),
                                                   check_floats(s->context),
-                                                  document_starts(s)};
+                                                  document_starts(s),
+                                                  dropout_of(s)};
 }
 
 /* What one call of the operation, forward and backward, reads and leaves. */
@@ -117,7 +140,8 @@ static stored run(const shape *s, sherd_dtype dtype, const inputs *in, int32_t p
                       .out_stride = stride_of(s),
                       .log_sum = check_floats(row_count(s)),
                       .scratch = check_memory(scratch),
-                      .starts = document_starts(s)},
+                      .starts = document_starts(s),
+                      .dropout = dropout_of(s)},
                 .dout = check_stored(dtype, q_count(s), in->dout),
                 .dq = check_stored(dtype, q_count(s), in->blank_q),
                 .dk = check_stored(dtype, kv_count(s), in->blank_kv),
@@ -256,7 +280,7 @@ Test(attention, goes_on_after_a_past) {
     for (int s = 0; s < SHAPES; s++)
         for (size_t i = 0; i < sizeof lasts / sizeof *lasts; i++)
             for (sherd_dtype dtype = SHERD_FP32; dtype <= SHERD_FP16; dtype++) {
-                if (lasts[i] > shapes[s].context) continue;
+                if (lasts[i] > shapes[s].context || shapes[s].dropout > 0) continue;
                 check_begin();
                 try_past(&shapes[s], dtype, lasts[i]);
                 check_end();
@@ -324,17 +348,22 @@ static double attention_loss(void *context) {
     return check_dot(p->a.sequences * p->a.context * p->a.out_stride, p->dout, p->a.out);
 }
 
-Test(attention, reference_gradients_are_the_derivatives) {
+static void check_derivatives(const shape *s) {
     check_begin();
-    const shape s = {2, 9, 4, 2, 5, 0, 1, 3};
-    const float *q = check_random(q_count(&s), 1, 1), *k = check_random(kv_count(&s), 2, 1);
-    const float *v = check_random(kv_count(&s), 3, 1);
-    problem p = {exact_operands(&s, q, k, v, q), check_widen(q_count(&s), check_random(q_count(&s), 4, 1))};
-    double *dq = check_doubles(q_count(&s)), *dk = check_doubles(kv_count(&s)), *dv = check_doubles(kv_count(&s));
+    const float *q = check_random(q_count(s), 1, 1), *k = check_random(kv_count(s), 2, 1);
+    const float *v = check_random(kv_count(s), 3, 1);
+    problem p = {exact_operands(s, q, k, v, q), check_widen(q_count(s), check_random(q_count(s), 4, 1))};
+    double *dq = check_doubles(q_count(s)), *dk = check_doubles(kv_count(s)), *dv = check_doubles(kv_count(s));
     shd_reference_attention_f64(&p.a);
     shd_reference_attention_backward_f64(&p.a, p.dout, dq, dk, dv);
-    check_gradient("dq", q_count(&s), (double *)p.a.q, dq, attention_loss, &p);
-    check_gradient("dk", kv_count(&s), (double *)p.a.k, dk, attention_loss, &p);
-    check_gradient("dv", kv_count(&s), (double *)p.a.v, dv, attention_loss, &p);
+    check_gradient("dq", q_count(s), (double *)p.a.q, dq, attention_loss, &p);
+    check_gradient("dk", kv_count(s), (double *)p.a.k, dk, attention_loss, &p);
+    check_gradient("dv", kv_count(s), (double *)p.a.v, dv, attention_loss, &p);
     check_end();
+}
+
+Test(attention, reference_gradients_are_the_derivatives) {
+    check_derivatives(&(shape){2, 9, 4, 2, 5, 0, 1, 3});
+    check_derivatives(&(shape){2, 9, 4, 2, 5, 0, 1, 3, 0.4});
+    check_derivatives(&(shape){1, 12, 2, 2, 3, 0, 1, 0, 0.2});
 }

@@ -1,5 +1,6 @@
 /* Each instruction set's kernels that this processor can run, not only those it would choose. */
 #include "runtime/ops/kernels/kernels.h"
+#include "runtime/ops/reference.h"
 
 #include "check.h"
 #include <criterion/criterion.h>
@@ -104,6 +105,28 @@ Test(kernels, max_finds_the_largest_anywhere) {
                 for (int i = 0; i < count; i++) x[i] = -5.0f - (float)i;
                 x[at] = -1;
                 wrong += tables[s]->max(count, x) != -1;
+            }
+    cr_assert_eq(wrong, 0);
+}
+
+Test(kernels, draw_the_references_dropout_mask_in_every_set_from_any_column_on) {
+    enum { COLUMNS = 300 };
+    const shd_kernels *tables[3];
+    const int sets = runnable(SHERD_FP32, tables);
+    const shd_dropout dropout = {.key = 0x123456789abcdef0u, .first_sequence = INT64_C(5) << 32, .drop = 20000};
+    const shd_mask_row mask = {.key = dropout.key, .sequence = UINT64_C(5) << 32, .row = 77, .drop = 20000, .scale = 3};
+    int wrong = 0;
+    for (int s = 0; s < sets; s++)
+        for (int first = 0; first < 140; first++)
+            for (int count = 0; first + count <= COLUMNS; count += 1 + count / 3) {
+                float x[COLUMNS + 1];
+                for (int i = 0; i <= count; i++) x[i] = (float)(i + 1);
+                tables[s]->drop(&mask, first, count, x);
+                for (int i = 0; i < count; i++) {
+                    const bool drops = shd_reference_drops(&dropout, dropout.key, INT64_C(5) << 32, 77, first + i);
+                    wrong += x[i] != (drops ? 0 : 3 * (float)(i + 1));
+                }
+                wrong += x[count] != (float)(count + 1);
             }
     cr_assert_eq(wrong, 0);
 }

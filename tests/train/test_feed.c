@@ -71,9 +71,12 @@ static void gather_batches(int32_t world, int64_t first, bool shuffle, int32_t o
             cr_assert_eq(shd_feed_next(feed, &counted, &ready), SHERD_OK, "%s", sherd_last_error());
             cr_assert_eq(counted, (int64_t)micro_steps * MICRO * CONTEXT);
             cr_assert(ready >= 0 && ready <= SHD_FEED_AHEAD);
-            for (int32_t k = 0; k < micro_steps; k++)
-                for (int32_t row = 0; row < MICRO; row++)
-                    out[step][(k * world + r) * MICRO + row] = shd_feed_batch(feed, k).inputs[row * CONTEXT];
+            for (int32_t k = 0; k < micro_steps; k++) {
+                const int32_t at = (k * world + r) * MICRO;
+                const shd_batch batch = shd_feed_batch(feed, k);
+                cr_assert_eq(batch.first_sequence, first + step * BATCH + at);
+                for (int32_t row = 0; row < MICRO; row++) out[step][at + row] = batch.inputs[row * CONTEXT];
+            }
         }
         shd_feed_destroy(feed);
         shd_dataset_close(dataset);

@@ -15,6 +15,13 @@
 #include <sherd/dtype.h>
 #include <stdint.h>
 
+/* One row of a dropout mask; the fields are those of ops/dropout.h. */
+typedef struct shd_mask_row {
+    uint64_t key, sequence;
+    uint32_t row, drop;
+    float scale;
+} shd_mask_row;
+
 typedef struct shd_kernels {
     const char *name;
 
@@ -61,6 +68,15 @@ typedef struct shd_kernels {
     float (*dot)(int64_t count, const void *x, const void *z);
     /* One row of attention's backward, in place: p = exp(score - log_sum), ds = p·(dp - mean)·scale. */
     void (*softmax_backward)(int64_t count, float log_sum, float mean, float scale, float *score_to_p, float *dp_to_ds);
+
+    /* y = mask·x (+ residual, when it is not NULL), in place; column 0 of the mask is the first. */
+    void (*dropout)(const shd_mask_row *mask, int64_t count, const void *x, const void *residual, void *y);
+    /* x = mask·x from column `first` of the mask on. */
+    void (*drop)(const shd_mask_row *mask, int64_t first, int64_t count, float *x);
+    /* softmax_backward where forward has dropped probabilities, from column `first` of the mask on: p = mask·exp(score -
+     * log_sum), ds = exp(score - log_sum)·(mask·dp - mean)·scale. */
+    void (*softmax_dropout_backward)(const shd_mask_row *mask, int64_t first, int64_t count, float log_sum, float mean,
+                                     float scale, float *score_to_p, float *dp_to_ds);
 } shd_kernels;
 
 /* The widest slab of columns that the sums over rows take at once. */

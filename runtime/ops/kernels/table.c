@@ -8,6 +8,8 @@
 #include "runtime/ops/kernels/norm.h"
 #include "runtime/ops/kernels/softmax.h"
 
+#include "runtime/ops/kernels/mask.h"
+
 extern const shd_kernels KERNELS_TABLE;
 const shd_kernels KERNELS_TABLE = {
     .name = KERNELS_NAME,
@@ -32,4 +34,7 @@ const shd_kernels KERNELS_TABLE = {
     .exp_sum = exp_sum,
     .dot = dot,
     .softmax_backward = softmax_backward,
+    .dropout = dropout,
+    .drop = drop,
+    .softmax_dropout_backward = softmax_dropout_backward,
 };
