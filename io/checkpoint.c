@@ -329,7 +329,8 @@ static sherd_status compare_layout(const shd_rank_file *file, const shd_checkpoi
         const shd_rank_slice *stored = &file->slices[i];
         const shd_checkpoint_slice *wanted = &slices[i];
         if (strcmp(stored->tensor, wanted->tensor) == 0 && strcmp(stored->state, wanted->state) == 0 &&
-            stored->first == wanted->first && stored->count == wanted->count)
+            stored->first == wanted->first && stored->count == wanted->count &&
+            stored->dtype == shd_stored_dtype(wanted->dtype))
             continue;
         return shd_fail(SHERD_DATA,
                         "%s holds %s of tensor %s, elements %lld to %lld, where this layout has %s of tensor %s, "

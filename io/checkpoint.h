@@ -32,9 +32,10 @@ typedef struct shd_checkpoint_slice {
     const char *tensor;
     const char *state; /* SHD_CHECKPOINT_PARAMETER or an optimizer state's name */
     int64_t first, count;
-    void *values; /* [count]; read by write_rank, written by read_rank */
-    /* Of `values`: files hold float32, so 16-bit values are widened on their way there and rounded on their way back, a
-     * portion at a time. */
+    void *values; /* [count] of `dtype`; read by write_rank, written by read_rank */
+    /* Files hold FP32, so 16-bit values are widened on their way there and rounded on their way back, a portion at a time;
+     * and, for states, INT8: then `first` is where a block begins, and blocks are whole, the last one filled up with
+     * zeros. */
     sherd_dtype dtype;
 } shd_checkpoint_slice;
 
@@ -57,6 +58,7 @@ typedef struct shd_checkpoint_manifest {
     const char *optimizer; /* "adamw", "lion", "sgd" */
     int32_t state_count;
     const char *state_names[SHD_CHECKPOINT_STATES_MAX];
+    sherd_dtype state_dtype; /* of all states: FP32 or INT8 */
     int32_t tensor_count;
     const sherd_tensor *tensors; /* every parameter once, tied ones too */
     const char *note;            /* a JSON object as text, or NULL */

@@ -7,6 +7,7 @@
 #include "runtime/base/memory.h"
 #include "runtime/base/status.h"
 
+#include <assert.h>
 #include <string.h>
 #include <xxhash.h>
 
@@ -29,17 +30,25 @@ static uint64_t get_word(const unsigned char in[8]) {
     return word;
 }
 
-/* Values that are about to be written: fp32 ones as they are, others widened into `portion`. */
+/* Whether a file has other values than memory has. */
+static bool is_widened(const shd_checkpoint_slice *slice) { return shd_stored_dtype(slice->dtype) != slice->dtype; }
+
+/* Bytes of `count` of a slice's elements in the file. */
+static int64_t count_bytes(const shd_checkpoint_slice *slice, int64_t count) {
+    return shd_span_bytes(shd_stored_dtype(slice->dtype), count);
+}
+
+/* Values that are about to be written: as they are, or widened into `portion`. */
 static const void *widen(const shd_checkpoint_slice *slice, int64_t first, int64_t count, float *portion) {
     const char *values = slice->values;
-    if (slice->dtype == SHERD_FP32) return values + first * (int64_t)sizeof(float);
+    if (!is_widened(slice)) return values + shd_span_bytes(slice->dtype, first);
     shd_widen(slice->dtype, count, values + first * shd_dtype_bytes(slice->dtype), portion);
     return portion;
 }
 
 /* What of a slice is taken at once. */
 static int64_t portion_of(const shd_checkpoint_slice *slice, int64_t first) {
-    return slice->dtype == SHERD_FP32 ? slice->count : shd_min(PORTION_COUNT, slice->count - first);
+    return is_widened(slice) ? shd_min(PORTION_COUNT, slice->count - first) : slice->count;
 }
 
 static uint64_t hash_slice(const shd_checkpoint_slice *slice, float *portion) {
@@ -47,7 +56,7 @@ static uint64_t hash_slice(const shd_checkpoint_slice *slice, float *portion) {
     XXH3_64bits_reset(&hash);
     for (int64_t first = 0, count; first < slice->count; first += count) {
         count = portion_of(slice, first);
-        XXH3_64bits_update(&hash, widen(slice, first, count, portion), (size_t)count * sizeof(float));
+        XXH3_64bits_update(&hash, widen(slice, first, count, portion), (size_t)count_bytes(slice, count));
     }
     return XXH3_64bits_digest(&hash);
 }
@@ -58,11 +67,12 @@ static sherd_status describe_slices(const shd_checkpoint_slice *slices, int64_t 
     int64_t offset = 0;
     if (!list) return shd_fail(SHERD_MEMORY, "out of memory for a checkpoint's header");
     for (int64_t i = 0; i < count; i++) {
-        int64_t bytes = slices[i].count * (int64_t)sizeof(float);
+        int64_t bytes = count_bytes(&slices[i], slices[i].count);
         json_t *hash = shd_json_from_hash(hash_slice(&slices[i], portion));
-        json_t *slice = json_pack("{s:s, s:s, s:I, s:I, s:I, s:O}", "tensor", slices[i].tensor, "state",
-                                  slices[i].state, "first", (json_int_t)slices[i].first, "count",
-                                  (json_int_t)slices[i].count, "offset", (json_int_t)offset, "xxh3", hash);
+        json_t *slice = json_pack("{s:s, s:s, s:s*, s:I, s:I, s:I, s:O}", "tensor", slices[i].tensor, "state",
+                                  slices[i].state, "dtype", shd_json_from_dtype(shd_stored_dtype(slices[i].dtype)),
+                                  "first", (json_int_t)slices[i].first, "count", (json_int_t)slices[i].count, "offset",
+                                  (json_int_t)offset, "xxh3", hash);
         json_decref(hash);
         if (json_array_append_new(list, slice) != 0) {
             json_decref(list);
@@ -114,7 +124,7 @@ static sherd_status write_slice(int descriptor, const char *path, const shd_chec
     for (int64_t first = 0, count; first < slice->count; first += count) {
         count = portion_of(slice, first);
         const void *values = widen(slice, first, count, portion);
-        SHD_TRY(shd_file_write(descriptor, path, values, count * (int64_t)sizeof(float)));
+        SHD_TRY(shd_file_write(descriptor, path, values, count_bytes(slice, count)));
     }
     return SHERD_OK;
 }
@@ -147,7 +157,7 @@ static sherd_status write_file(const char *path, int64_t step, int32_t rank, con
 sherd_status shd_rank_file_write(const char *path, int64_t step, int32_t rank, const shd_checkpoint_slice *slices,
                                  int64_t count) {
     bool widens = false;
-    for (int64_t i = 0; i < count; i++) widens = widens || slices[i].dtype != SHERD_FP32;
+    for (int64_t i = 0; i < count; i++) widens = widens || is_widened(&slices[i]);
     float *portion = widens ? shd_alloc(PORTION_COUNT, sizeof *portion) : NULL;
     if (widens && !portion) return shd_fail(SHERD_MEMORY, "out of memory to write a checkpoint");
     sherd_status status = write_file(path, step, rank, slices, count, portion);
@@ -167,10 +177,14 @@ static sherd_status parse_slice(shd_keep *keep, const json_t *about, int64_t dat
     SHD_TRY(shd_json_int(about, "count", 0, INT64_MAX - slice->first, &slice->count));
     SHD_TRY(shd_json_int(about, "offset", *offset, *offset, &slice->offset_bytes));
     SHD_TRY(shd_json_hash(about, "xxh3", &slice->hash));
+    SHD_TRY(shd_json_dtype(about, "dtype", &slice->dtype));
+    if (slice->dtype == SHERD_INT8 && slice->first % SHD_CODE_BLOCK_COUNT != 0)
+        return shd_fail(SHERD_DATA, "it would begin within a block, at element %lld", (long long)slice->first);
     slice->tensor = shd_keep_text(keep, tensor, strlen(tensor));
     slice->state = shd_keep_text(keep, state, strlen(state));
     if (!slice->tensor || !slice->state) return shd_fail(SHERD_MEMORY, "out of memory for a checkpoint's header");
-    if (!shd_mul_checked(slice->count, sizeof(float), &bytes) || bytes > data_bytes - *offset)
+    bytes = slice->count > data_bytes ? INT64_MAX : shd_span_bytes(slice->dtype, slice->count);
+    if (bytes > data_bytes - *offset)
         return shd_fail(SHERD_DATA, "it would have %lld elements from byte %lld of the values on, which are %lld bytes",
                         (long long)slice->count, (long long)*offset, (long long)data_bytes);
     *offset += bytes;
@@ -273,12 +287,12 @@ static sherd_status take_rounded(void *user, const float *values, int64_t count)
 }
 
 sherd_status shd_rank_file_read(const shd_rank_file *file, int64_t index, sherd_dtype dtype, void *values) {
-    if (dtype != SHERD_FP32) {
+    if (shd_stored_dtype(dtype) != dtype) {
         rounded_values to = {.values = values, .dtype = dtype};
         return shd_rank_file_stream(file, index, take_rounded, &to);
     }
     const shd_rank_slice *slice = &file->slices[index];
-    int64_t file_bytes, bytes = slice->count * (int64_t)sizeof(float);
+    int64_t file_bytes, bytes = shd_span_bytes(slice->dtype, slice->count);
     int descriptor;
     SHD_TRY(shd_file_open(file->path, &descriptor, &file_bytes));
     sherd_status status = shd_file_read(descriptor, file->path, slice->offset_bytes, values, bytes);
@@ -290,6 +304,7 @@ sherd_status shd_rank_file_read(const shd_rank_file *file, int64_t index, sherd_
 static sherd_status stream_open(const shd_rank_file *file, int64_t index, int descriptor, float *portion,
                                 shd_rank_file_sink sink, void *user) {
     const shd_rank_slice *slice = &file->slices[index];
+    assert(slice->dtype == SHERD_FP32);
     XXH3_state_t hash;
     XXH3_64bits_reset(&hash);
     for (int64_t done = 0; done < slice->count; done += PORTION_COUNT) {

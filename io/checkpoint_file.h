@@ -1,9 +1,9 @@
 /* One rank's file of a checkpoint: 8 bytes of magic, 8 of the header's length, 8 of its XXH3, the header, the slices'
  * values.
  *
- * The header is one JSON object, padded with spaces so that values begin at a multiple of 64 bytes; values are float32,
- * little-endian, slice after slice without gaps, to the end of the file. A slice's hash is in the header, the header's
- * in the file and in the manifest. */
+ * The header is one JSON object, padded with spaces so that values begin at a multiple of 64 bytes; values are of their
+ * slice's type, little-endian, slice after slice without gaps, to the end of the file. A slice's hash is in the header,
+ * the header's in the file and in the manifest. */
 #ifndef SHD_IO_CHECKPOINT_FILE_H
 #define SHD_IO_CHECKPOINT_FILE_H
 
@@ -17,6 +17,7 @@
 typedef struct shd_rank_slice {
     const char *tensor, *state;
     int64_t first, count;
+    sherd_dtype dtype;
     int64_t offset_bytes; /* in the file */
     uint64_t hash;
 } shd_rank_slice;
@@ -46,12 +47,17 @@ sherd_status shd_rank_file_open(const char *path, int64_t step, int32_t rank, sh
 /* Accepts NULL. */
 void shd_rank_file_close(shd_rank_file *file);
 
-/* Reads all values of slice `index`, in `dtype`, and checks them. Fails: DATA, IO; MEMORY with 16 bits. */
+/* How a file holds values that memory has in `dtype`. */
+static inline sherd_dtype shd_stored_dtype(sherd_dtype dtype) { return dtype == SHERD_INT8 ? dtype : SHERD_FP32; }
+
+/* Reads all values of slice `index`, in `dtype`, which must be stored as the slice is, and checks them. Fails: DATA, IO;
+ * MEMORY with 16 bits. */
 sherd_status shd_rank_file_read(const shd_rank_file *file, int64_t index, sherd_dtype dtype, void *values);
 
 /* Takes the next `count` values of a slice. */
 typedef sherd_status (*shd_rank_file_sink)(void *user, const float *values, int64_t count);
-/* The same in portions, without memory for the whole: `sink` gets each portion before the slice has been checked. */
+/* The same of a slice of FP32 in portions, without memory for the whole: `sink` gets each portion before the slice has
+ * been checked. */
 sherd_status shd_rank_file_stream(const shd_rank_file *file, int64_t index, shd_rank_file_sink sink, void *user);
 
 /* Opens the file of `rank` in an open checkpoint; it must be the one that the manifest was made for. Fails: DATA, IO,

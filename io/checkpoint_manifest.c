@@ -74,13 +74,14 @@ static sherd_status describe(const shd_checkpoint_manifest *manifest, const shd_
     bool whole = (int64_t)json_array_size(states) == manifest->state_count &&
                  (int64_t)json_array_size(tensors) == manifest->tensor_count &&
                  (int64_t)json_array_size(list) == manifest->world_size;
-    json_t *object = json_pack("{s:i, s:I, s:i, s:i, s:i, s:o, s:s, s:{s:s, s:I, s:o}, s:o*, s:o, s:o, s:o}", "version",
-                               VERSION, "step", (json_int_t)manifest->step, "world_size", manifest->world_size,
-                               "replicas", manifest->replicas > 1 ? manifest->replicas : 1, "stage", manifest->stage,
-                               "layout", shd_json_from_hash(manifest->layout_hash), "precision",
-                               shd_dtype_text(manifest->precision), "optimizer", "name", manifest->optimizer, "updates",
-                               (json_int_t)manifest->update_count, "states", states, "loss_scale",
-                               describe_scale(&manifest->loss_scale), "tensors", tensors, "files", list, "note", note);
+    json_t *object =
+        json_pack("{s:i, s:I, s:i, s:i, s:i, s:o, s:s, s:{s:s, s:I, s:s*, s:o}, s:o*, s:o, s:o, s:o}", "version",
+                  VERSION, "step", (json_int_t)manifest->step, "world_size", manifest->world_size, "replicas",
+                  manifest->replicas > 1 ? manifest->replicas : 1, "stage", manifest->stage, "layout",
+                  shd_json_from_hash(manifest->layout_hash), "precision", shd_dtype_text(manifest->precision),
+                  "optimizer", "name", manifest->optimizer, "updates", (json_int_t)manifest->update_count,
+                  "state_dtype", shd_json_from_dtype(manifest->state_dtype), "states", states, "loss_scale",
+                  describe_scale(&manifest->loss_scale), "tensors", tensors, "files", list, "note", note);
     if (!object || !whole) {
         json_decref(object);
         return shd_fail(SHERD_ARGUMENT,
@@ -166,6 +167,7 @@ static sherd_status parse_optimizer(shd_keep *keep, const json_t *object, shd_ch
     const json_t *about = json_object_get(object, "optimizer");
     json_t *states = NULL;
     SHD_TRY(keep_text(keep, about, "name", &manifest->optimizer));
+    SHD_TRY(shd_json_dtype(about, "state_dtype", &manifest->state_dtype));
     SHD_TRY(shd_json_array(about, "states", &states));
     if (json_array_size(states) > SHD_CHECKPOINT_STATES_MAX) return shd_fail(SHERD_DATA, "it has too many states");
     manifest->state_count = (int32_t)json_array_size(states);

@@ -1,6 +1,7 @@
 #include "io/checkpoint_pieces.h"
 
 #include "runtime/base/arith.h"
+#include "runtime/base/dtype.h"
 #include "runtime/base/memory.h"
 #include "runtime/base/status.h"
 
@@ -67,6 +68,10 @@ static sherd_status place_slice(const shd_checkpoint_manifest *manifest, const n
     piece->count = slice->count;
     if (piece->state_index < 0 || (piece->state_index > 0 && tensor->frozen))
         return shd_fail(SHERD_DATA, "it holds %s of tensor %s, which has no such state", slice->state, slice->tensor);
+    sherd_dtype dtype = piece->state_index == 0 ? SHERD_FP32 : manifest->state_dtype;
+    if (slice->dtype != dtype)
+        return shd_fail(SHERD_DATA, "it holds %s of tensor %s in %s, where the manifest has %s", slice->state,
+                        slice->tensor, shd_dtype_text(slice->dtype), shd_dtype_text(dtype));
     if (slice->first + slice->count > shd_element_count(tensor))
         return shd_fail(SHERD_DATA, "it holds elements %lld to %lld of tensor %s, which has %lld",
                         (long long)slice->first, (long long)(slice->first + slice->count), slice->tensor,

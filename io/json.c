@@ -1,5 +1,6 @@
 #include "io/json.h"
 
+#include "runtime/base/dtype.h"
 #include "runtime/base/memory.h"
 #include "runtime/base/status.h"
 
@@ -75,3 +76,17 @@ sherd_status shd_json_hash(const json_t *object, const char *key, uint64_t *out)
 }
 
 json_t *shd_json_from_hash(uint64_t hash) { return json_sprintf("%016llx", (unsigned long long)hash); }
+
+sherd_status shd_json_dtype(const json_t *object, const char *key, sherd_dtype *out) {
+    const json_t *value = json_object_get(object, key);
+    const char *text = value ? json_string_value(value) : shd_dtype_text(SHERD_FP32);
+    for (int32_t i = 0; text && i < 2; i++) {
+        static const sherd_dtype stored[] = {SHERD_FP32, SHERD_INT8};
+        if (strcmp(text, shd_dtype_text(stored[i])) != 0) continue;
+        *out = stored[i];
+        return SHERD_OK;
+    }
+    return shd_fail(SHERD_DATA, "\"%s\" must be fp32 or int8", key);
+}
+
+const char *shd_json_from_dtype(sherd_dtype dtype) { return dtype == SHERD_FP32 ? NULL : shd_dtype_text(dtype); }

@@ -5,6 +5,7 @@
 #define SHD_IO_JSON_H
 
 #include <jansson.h>
+#include <sherd/dtype.h>
 #include <sherd/status.h>
 #include <stdint.h>
 
@@ -21,5 +22,9 @@ sherd_status shd_json_array(const json_t *object, const char *key, json_t **out)
 /* 64 bits as 16 hexadecimal digits: JSON's integers are signed. */
 sherd_status shd_json_hash(const json_t *object, const char *key, uint64_t *out);
 json_t *shd_json_from_hash(uint64_t hash);
+/* How values are stored: "int8"; FP32 where the key is missing. */
+sherd_status shd_json_dtype(const json_t *object, const char *key, sherd_dtype *out);
+/* The text for json_pack's "s:s*", which leaves out a key whose text is NULL. */
+const char *shd_json_from_dtype(sherd_dtype dtype);
 
 #endif

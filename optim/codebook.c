@@ -4,7 +4,7 @@
 
 #include <math.h>
 
-_Static_assert(sizeof(shd_code_block) == sizeof(float) + SHD_CODE_BLOCK_COUNT, "a block has no padding");
+_Static_assert(sizeof(shd_code_block) == SHD_CODE_BLOCK_BYTES, "blocks are laid out as the plan counts them");
 
 enum { DECADES = 7 };
 

@@ -17,17 +17,18 @@
 #ifndef SHD_OPTIM_CODEBOOK_H
 #define SHD_OPTIM_CODEBOOK_H
 
+#include "runtime/base/dtype.h"
+
 #include <stdbool.h>
 #include <stdint.h>
 
 enum {
-    SHD_CODE_BLOCK_COUNT = 256, /* values in a block */
     SHD_CODES = 256,
     SHD_SHARE_BUCKET_FIRST = 0x3400, /* the upper 16 bits of 2⁻²³, below every share that is not rounded up … */
     SHD_SHARE_BUCKETS = 0x3f80 - SHD_SHARE_BUCKET_FIRST + 1 /* … up to those of 1 */
 };
 
-/* 256 values, as they are stored in memory and in checkpoints: 260 bytes. */
+/* A block of SHERD_INT8, in memory and in checkpoints. */
 typedef struct shd_code_block {
     float scale;
     uint8_t codes[SHD_CODE_BLOCK_COUNT];

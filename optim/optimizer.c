@@ -45,6 +45,20 @@ static sherd_status check_adafactor(const sherd_optimizer *optimizer) {
                        "0 or more, and finite in float32");
 }
 
+static sherd_status check_state_dtype(const sherd_optimizer *optimizer) {
+    if (optimizer->state_dtype == SHERD_FP32) return SHERD_OK;
+    if (optimizer->state_dtype != SHERD_INT8)
+        return shd_fail(SHERD_CONFIG, "optimizer.state_dtype has the unknown value %d; it must be fp32 or int8",
+                        (int)optimizer->state_dtype);
+    if (optimizer->kind == SHERD_MUON || optimizer->kind == SHERD_ADAFACTOR)
+        return shd_fail(SHERD_CONFIG, "optimizer.state_dtype is int8, but %s keeps its states in fp32; take fp32",
+                        optimizer->kind == SHERD_MUON ? "muon" : "adafactor");
+    if (shd_optimizer_state_count(optimizer) == 0)
+        return shd_fail(SHERD_CONFIG,
+                        "optimizer.state_dtype is int8, but sgd without optimizer.momentum keeps no state; take fp32");
+    return SHERD_OK;
+}
+
 sherd_status shd_optimizer_check(const sherd_optimizer *optimizer) {
     if ((int)optimizer->kind < SHERD_ADAMW || optimizer->kind > SHERD_MUON)
         return shd_fail(SHERD_CONFIG,
@@ -56,6 +70,7 @@ sherd_status shd_optimizer_check(const sherd_optimizer *optimizer) {
     SHD_TRY(check_value("weight_decay", optimizer->weight_decay, is_float_from_zero(optimizer->weight_decay),
                         "0 or more, and finite in float32"));
     SHD_TRY(shd_tensor_rules_check(optimizer));
+    SHD_TRY(check_state_dtype(optimizer));
     if (optimizer->kind == SHERD_SGD) return check_momentum(optimizer);
     if (optimizer->kind == SHERD_ADAFACTOR) return check_adafactor(optimizer);
     if (optimizer->kind == SHERD_MUON) SHD_TRY(check_muon(optimizer));

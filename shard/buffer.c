@@ -100,9 +100,10 @@ static sherd_status add_state(shd_plan *plan, int32_t g, int32_t state) {
                       (shd_buffer){.kind = SHD_BUFFER_STATE,
                                    .category = SHD_CATEGORY_OPTIMIZER,
                                    .place = SHD_PLACE_PRIVATE,
+                                   .dtype = plan->policy.state_dtype,
                                    .owner_index = g,
                                    .state_index = state,
-                                   .bytes = own_count(plan, group) * SHD_FLOAT_BYTES},
+                                   .bytes = shd_span_bytes(plan->policy.state_dtype, own_count(plan, group))},
                       &group->state_buffers[state]);
 }
 

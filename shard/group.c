@@ -7,6 +7,8 @@
 #include "runtime/base/memory.h"
 #include "runtime/base/status.h"
 
+_Static_assert(SHD_BLOCK_COUNT % SHD_CODE_BLOCK_COUNT == 0, "no shard border cuts a block of states");
+
 /* The group that tensors of unit `u` join; opened when the first one comes. */
 static int32_t find_group(shd_plan *plan, int32_t u, bool trainable) {
     int32_t *group = trainable ? &plan->units[u].trainable_group : &plan->units[u].frozen_group;
@@ -23,6 +25,11 @@ static int32_t find_group(shd_plan *plan, int32_t u, bool trainable) {
     return *group;
 }
 
+/* Where tensors may start. Blocks of states belong to one tensor each, so that they are the same in every layout. */
+static int64_t find_alignment(const shd_plan *plan, bool trainable) {
+    return trainable && plan->policy.state_dtype == SHERD_INT8 ? SHD_CODE_BLOCK_COUNT : SHD_ALIGN_COUNT;
+}
+
 /* Lays the tensors of unit `u` that are trainable, or those that are not, one after another. */
 static void lay_tensors(shd_plan *plan, int32_t u, bool trainable) {
     const shd_unit_plan *unit = &plan->units[u];
@@ -32,7 +39,7 @@ static void lay_tensors(shd_plan *plan, int32_t u, bool trainable) {
         place->unit_index = u;
         place->group_index = find_group(plan, u, trainable);
         shd_group *group = &plan->groups[place->group_index];
-        place->offset_count = shd_round_up(group->used_count, SHD_ALIGN_COUNT);
+        place->offset_count = shd_round_up(group->used_count, find_alignment(plan, trainable));
         group->used_count = place->offset_count + place->element_count;
         plan->parameter_count += place->element_count;
         if (trainable) plan->trainable_count += place->element_count;

@@ -34,13 +34,14 @@ static int64_t count_model_states(const shd_plan *plan) {
     int32_t stage = plan->policy.stage;
     int64_t value_bytes = shd_dtype_bytes(plan->policy.parameter_dtype), bytes = 0;
     bool mixed = plan->policy.parameter_dtype != SHERD_FP32;
-    int64_t optimizer_bytes = SHD_FLOAT_BYTES * (plan->policy.state_count + mixed);
     for (int32_t g = 0; g < plan->group_count; g++) {
         const shd_group *group = &plan->groups[g];
         bytes += value_bytes * (stage < 3 ? group->padded_count : group->shard_count);
         if (!group->trainable) continue;
         bytes += value_bytes * (stage < 2 ? group->padded_count : group->shard_count);
-        bytes += optimizer_bytes * (stage < 1 ? group->padded_count : group->shard_count);
+        int64_t kept = stage < 1 ? group->padded_count : group->shard_count;
+        bytes += (mixed ? SHD_FLOAT_BYTES * kept : 0) +
+                 plan->policy.state_count * shd_span_bytes(plan->policy.state_dtype, kept);
     }
     return bytes;
 }
@@ -142,10 +143,10 @@ uint64_t shd_plan_hash(const shd_plan *plan) {
     const shd_policy *policy = &plan->policy;
     uint64_t hash =
         SHD_HASH(0, policy->world_size, policy->replicas, policy->stage, policy->gather_shared, policy->prefetch,
-                 policy->state_count, policy->gradient_slots, policy->recompute, policy->parameter_dtype,
-                 policy->reduce_dtype, plan->unit_count, plan->tensor_count, plan->group_count, plan->buffer_count,
-                 plan->gather_count, plan->gradient_count, plan->scratch_buffer, plan->scratch_bytes,
-                 plan->logits_buffer, plan->logits_bytes, plan->partials_buffer);
+                 policy->state_count, policy->state_dtype, policy->gradient_slots, policy->recompute,
+                 policy->parameter_dtype, policy->reduce_dtype, plan->unit_count, plan->tensor_count, plan->group_count,
+                 plan->buffer_count, plan->gather_count, plan->gradient_count, plan->scratch_buffer,
+                 plan->scratch_bytes, plan->logits_buffer, plan->logits_bytes, plan->partials_buffer);
     hash = hash_description(plan, hash);
     for (int32_t g = 0; g < plan->group_count; g++) {
         const shd_group *group = &plan->groups[g];
@@ -166,7 +167,8 @@ uint64_t shd_plan_hash(const shd_plan *plan) {
 }
 
 uint64_t shd_plan_layout_hash(const shd_plan *plan) {
-    uint64_t hash = SHD_HASH(0, shd_policy_split(&plan->policy), plan->policy.state_count, plan->group_count);
+    uint64_t hash = SHD_HASH(0, shd_policy_split(&plan->policy), plan->policy.state_count, plan->policy.state_dtype,
+                             plan->group_count);
     for (int32_t g = 0; g < plan->group_count; g++) {
         const shd_group *group = &plan->groups[g];
         hash = SHD_HASH(hash, group->unit_index, group->trainable, group->used_count, group->shard_count);

@@ -1,10 +1,11 @@
 /* The plan: what lives where on one rank, for how long, and how many bytes it takes. Pure: no memory is touched here.
  *
  * Every unit's tensors lie in at most two flat groups, trainable and frozen. Inside a group each tensor starts at a
- * multiple of 16 elements; a group is cut into as many equal shards as a shard group has ranks (mesh.h: `split` of
- * them), each a whole number of 256-element blocks counted from the group's start, so that block borders never depend
- * on the number of ranks. The shard of place g is [g·shard_count, (g+1)·shard_count), in every replica. Padding (inside,
- * and at the tail) holds zero in parameters, gradients and state; it is never counted in norms and never saved.
+ * multiple of 16 elements, or of 256 where states are kept in blocks of INT8, which no two tensors share; a group is cut
+ * into as many equal shards as a shard group has ranks (mesh.h: `split` of them), each a whole number of 256-element
+ * blocks counted from the group's start, so that block borders never depend on the number of ranks. The shard of place g
+ * is [g·shard_count, (g+1)·shard_count), in every replica. Padding (inside, and at the tail) holds zero in parameters,
+ * gradients and state; it is never counted in norms and never saved.
  *
  * Each replica has the whole state; after the last micro-step of a step, replica r adds up part r of its shard's
  * gradient over all replicas, and copies the other parts.
@@ -13,9 +14,9 @@
  * residencies of stage 3 need no slot. Groups without elements have no buffers, units without elements neither residencies nor slots.
  *
  * Parameters as they are gathered and read, gradients as ranks exchange them, and everything else may be of different
- * types (policy.parameter_dtype, policy.reduce_dtype, fp32). With 16-bit parameters, trainable groups have fp32 masters
- * besides, which updates change; frozen groups are kept in 16 bits alone. With 16-bit exchange, the caller writes a
- * gradient in fp32 into a private slot, and ROUND puts it, rounded, into the slot that peers read.
+ * types (policy.parameter_dtype, policy.reduce_dtype, policy.state_dtype, fp32). With 16-bit parameters, trainable
+ * groups have fp32 masters besides, which updates change; frozen groups are kept in 16 bits alone. With 16-bit exchange,
+ * the caller writes a gradient in fp32 into a private slot, and ROUND puts it, rounded, into the slot that peers read.
  *
  * Time inside one micro-step is counted in events: event e in [0, U) is the forward of unit e, event U + i the backward
  * of unit U-1-i. An evaluation has the first U events only.
@@ -36,7 +37,7 @@ enum {
     SHD_BLOCK_COUNT = 256,
     SHD_ALIGN_COUNT = 16,
     SHD_ALIGN_BYTES = 64,
-    SHD_FLOAT_BYTES = 4, /* masters, accumulators, states, gradients as callers write them: fp32 in every precision */
+    SHD_FLOAT_BYTES = 4, /* masters, accumulators, gradients as callers write them: fp32 in every precision */
     SHD_MAX_STATES = 2,
     SHD_MAX_RANKS = 1 << 16,
     SHD_MAX_UNITS = 1 << 20,
@@ -51,6 +52,7 @@ typedef struct shd_policy {
     bool gather_shared;  /* gathered parameters live once per shard group (not at stage 0, not with one rank in it) */
     int32_t prefetch;    /* ≥ 0; stage 3 only */
     int32_t state_count; /* optimizer state values per trainable element: 0 … SHD_MAX_STATES */
+    sherd_dtype state_dtype;     /* of them: FP32 or INT8 */
     sherd_dtype parameter_dtype; /* of parameters as they are gathered and read */
     sherd_dtype reduce_dtype;    /* of gradients as ranks exchange them: FP32 or BF16 */
     sherd_recompute recompute;   /* what units but the last share memory for, and make again in backward */
@@ -203,7 +205,7 @@ static inline const shd_residency *shd_exchanged_gradient(const shd_plan *plan, 
 /* model_state_bytes is what the papers count for one rank (Rajbhandari et al., ZeRO, 2020, section 3.1), padding
  * included: with Ψ = Σ padded_count of the trainable groups, F = the same of the frozen ones, k = state_count, N = split,
  * and p bytes for a parameter and for a gradient, o for what the optimizer keeps. fp32: p = 4, o = 4k.
- * Mixed precision: p = 2, o = 4 + 4k, the master among it.
+ * Mixed precision: p = 2, o = 4 + 4k, the master among it. With states in INT8, 260/256 takes the place of 4 in 4k.
  *
  *                                      AdamW, fp32       AdamW, mixed
  *   stage 0: (p + p + o)·Ψ + pF        16Ψ               16Ψ

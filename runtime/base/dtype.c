@@ -5,6 +5,7 @@ const char *shd_dtype_text(sherd_dtype dtype) {
     case SHERD_FP32: return "fp32";
     case SHERD_BF16: return "bf16";
     case SHERD_FP16: return "fp16";
+    case SHERD_INT8: return "int8";
     }
     return "unknown";
 }

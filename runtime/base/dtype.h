@@ -11,7 +11,16 @@
 #include <stdint.h>
 #include <string.h>
 
+/* INT8 comes in blocks of so many values, each a scale and the values' codes. */
+enum { SHD_CODE_BLOCK_COUNT = 256, SHD_CODE_BLOCK_BYTES = 4 + SHD_CODE_BLOCK_COUNT };
+
+/* Bytes of an element; not of INT8, which has none by itself. */
 static inline int64_t shd_dtype_bytes(sherd_dtype dtype) { return dtype == SHERD_FP32 ? 4 : 2; }
+/* Bytes of `count` elements from the start of an array, or of a block, on; the last block is always whole. */
+static inline int64_t shd_span_bytes(sherd_dtype dtype, int64_t count) {
+    if (dtype != SHERD_INT8) return count * shd_dtype_bytes(dtype);
+    return (count + SHD_CODE_BLOCK_COUNT - 1) / SHD_CODE_BLOCK_COUNT * SHD_CODE_BLOCK_BYTES;
+}
 /* The place of element `index` in an array of `dtype`. */
 static inline void *shd_element(sherd_dtype dtype, void *array, int64_t index) {
     return (char *)array + index * shd_dtype_bytes(dtype);
@@ -19,7 +28,7 @@ static inline void *shd_element(sherd_dtype dtype, void *array, int64_t index) {
 static inline const void *shd_const_element(sherd_dtype dtype, const void *array, int64_t index) {
     return (const char *)array + index * shd_dtype_bytes(dtype);
 }
-/* "fp32", "bf16", "fp16", as a job file has them. */
+/* "fp32", "bf16", "fp16", "int8", as a job file has them. */
 const char *shd_dtype_text(sherd_dtype dtype);
 
 static inline uint32_t shd_float_bits(float value) {

@@ -89,8 +89,8 @@ shd_held shd_engine_held(const shd_engine *engine, int32_t group_index, int32_t 
     char *start = is_apart  ? shd_engine_address(engine, apart)
                   : in_full ? shd_engine_address(engine, group->parameters_buffer)
                             : shd_engine_shard(engine, group_index);
-    held.dtype = is_apart ? SHERD_FP32 : plan->policy.parameter_dtype;
-    held.values = start && in_full ? start + held.first * shd_dtype_bytes(held.dtype) : start;
+    held.dtype = state_index >= 0 ? plan->policy.state_dtype : is_apart ? SHERD_FP32 : plan->policy.parameter_dtype;
+    held.values = start && in_full ? start + shd_span_bytes(held.dtype, held.first) : start;
     return held;
 }
 

@@ -32,6 +32,17 @@ static void init_units(shd_engine *engine) {
     }
 }
 
+/* What codes of states stand for, where states are kept so. */
+static sherd_status make_codebooks(shd_engine *engine) {
+    const shd_policy *policy = &engine->config.plan->policy;
+    if (policy->state_dtype != SHERD_INT8) return SHERD_OK;
+    engine->codebooks = shd_alloc((size_t)policy->state_count, sizeof *engine->codebooks);
+    if (!engine->codebooks) return shd_fail(SHERD_MEMORY, "no memory for the codes of optimizer states");
+    for (int32_t s = 0; s < policy->state_count; s++)
+        shd_codebook_init(&engine->codebooks[s], shd_optimizer_state_is_root(&engine->config.optimizer, s));
+    return SHERD_OK;
+}
+
 static sherd_status allocate(shd_engine *engine) {
     const shd_plan *plan = engine->config.plan;
     size_t units = (size_t)plan->unit_count, tensors = (size_t)plan->tensor_count,
@@ -57,6 +68,7 @@ static sherd_status allocate(shd_engine *engine) {
 static sherd_status init(shd_engine *engine) {
     const shd_plan *plan = engine->config.plan;
     SHD_TRY(allocate(engine));
+    SHD_TRY(make_codebooks(engine));
     SHD_TRY(shd_engine_map(engine));
     init_units(engine);
     engine->progress = shd_engine_start(engine);
@@ -87,6 +99,7 @@ void shd_engine_destroy(shd_engine *engine) {
     if (!engine) return;
     shd_engine_unmap(engine);
     for (int32_t q = 0; q < SHD_QUEUES; q++) shd_queue_destroy(engine->queues[q]);
+    shd_free(engine->codebooks);
     shd_free(engine->counts);
     shd_free(engine->verdicts);
     shd_free(engine->remade);
@@ -160,7 +173,7 @@ sherd_status shd_engine_visit(shd_engine *engine, int32_t state_index, int32_t s
         shd_held held = shd_engine_held(engine, place->group_index, state_index, shard_of);
         shd_slice slice = {.tensor = t, .dtype = held.dtype};
         if (!shd_plan_intersect(plan, t, held.first, held.count, &slice.first, &slice.count)) continue;
-        slice.values = held.values + (place->offset_count + slice.first - held.first) * shd_dtype_bytes(held.dtype);
+        slice.values = held.values + shd_span_bytes(held.dtype, place->offset_count + slice.first - held.first);
         SHD_TRY(visit(user, &slice));
     }
     return SHERD_OK;

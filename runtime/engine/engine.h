@@ -83,8 +83,8 @@ void shd_engine_result(const shd_engine *engine, sherd_step_result *out);
 typedef struct shd_slice {
     int32_t tensor;
     int64_t first, count; /* elements of the tensor, row-major */
-    void *values;         /* [count] of `dtype` */
-    sherd_dtype dtype;    /* FP32, but for frozen parameters of 16 bits, which have no master */
+    void *values;         /* [count] of `dtype`; of INT8 whole blocks, whose rest is zero */
+    sherd_dtype dtype;    /* FP32, but for states in INT8, and for frozen parameters of 16 bits, which have no master */
 } shd_slice;
 
 /* Visits the stored parts of every tensor's parameters (state_index -1) or optimizer state, tensor by tensor: with

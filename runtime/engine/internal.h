@@ -24,8 +24,9 @@ struct shd_engine {
     char *arenas[SHD_PLACES];
     shd_queue *queues[SHD_QUEUES]; /* COMPUTE has none: it runs inline */
     shd_unit *units;
-    int64_t *counter_base; /* [SHD_COUNTERS][unit_count]: every rank's counters when the running program began */
-    double *partials;      /* planned work memory of norms */
+    int64_t *counter_base;   /* [SHD_COUNTERS][unit_count]: every rank's counters when the running program began */
+    double *partials;        /* planned work memory of norms */
+    shd_codebook *codebooks; /* [state_count], of states in INT8; else NULL */
 
     /* The running program. */
     const shd_program *program;

@@ -10,6 +10,18 @@ void shd_engine_norm(shd_engine *engine, const shd_instruction *instruction) {
                    engine->partials, &engine->square_sum);
 }
 
+/* Lends state `state` of the elements from `at` on, counted in all that is held of the group. */
+static void add_state(const shd_engine *engine, int32_t group_index, int32_t state, int64_t at, shd_update *update) {
+    const shd_held held = shd_engine_held(engine, group_index, state, -1);
+    void *start = held.values + shd_span_bytes(held.dtype, at);
+    if (held.dtype == SHERD_INT8) {
+        update->state_blocks[state] = start;
+        update->codebooks[state] = &engine->codebooks[state];
+    } else {
+        update->states[state] = start;
+    }
+}
+
 static void update_tensor(shd_engine *engine, int32_t tensor) {
     const shd_plan *plan = engine->config.plan;
     const shd_tensor_place *place = &plan->places[tensor];
@@ -30,8 +42,7 @@ static void update_tensor(shd_engine *engine, int32_t tensor) {
                          .lr = shd_schedule_lr(&engine->config.optimizer, engine->step) * rule->lr_factor,
                          .weight_decay = rule->weight_decay,
                          .gradient_scale = (float)engine->gradient_scale};
-    for (int32_t s = 0; s < plan->policy.state_count; s++)
-        update.states[s] = (float *)(void *)shd_engine_held(engine, place->group_index, s, -1).values + at;
+    for (int32_t s = 0; s < plan->policy.state_count; s++) add_state(engine, place->group_index, s, at, &update);
     shd_optimizer_update(&engine->config.optimizer, engine->config.pool, &update);
 }
 

@@ -330,7 +330,7 @@ static sherd_status fill_parameters(sherd_session *session, sherd_fill_fn fill, 
 
 static sherd_status clear_slice(void *user, const shd_slice *slice) {
     (void)user;
-    memset(slice->values, 0, (size_t)slice->count * sizeof(float));
+    memset(slice->values, 0, (size_t)shd_span_bytes(slice->dtype, slice->count)); /* which is zero as INT8 too */
     return SHERD_OK;
 }
 

@@ -81,6 +81,7 @@ void shd_options_policy(const sherd_options *options, int32_t rank, shd_policy *
         .prefetch = options->prefetch,
         .recompute = options->recompute,
         .state_count = shd_optimizer_state_count(&options->optimizer),
+        .state_dtype = options->optimizer.state_dtype,
         .parameter_dtype = options->precision,
         .reduce_dtype = options->reduce_dtype,
         .gradient_slots = options->world_size > 1 ? GRADIENT_SLOTS_SHARED_HOST : GRADIENT_SLOTS_ALONE,

@@ -2,6 +2,7 @@
  * agree on every outcome, rank 0 commits. */
 #include "io/checkpoint.h"
 
+#include "runtime/base/dtype.h"
 #include "runtime/base/log.h"
 #include "runtime/base/memory.h"
 #include "runtime/base/status.h"
@@ -80,6 +81,7 @@ static void describe_session(const sherd_session *session, const char *note, shd
                                      .layout_hash = shd_plan_layout_hash(session->plan),
                                      .optimizer = optimizer_name(&session->options),
                                      .state_count = session->plan->policy.state_count,
+                                     .state_dtype = session->plan->policy.state_dtype,
                                      .tensor_count = session->plan->tensor_count,
                                      .tensors = session->plan->tensors,
                                      .note = note};
@@ -166,6 +168,12 @@ sherd_status shd_checkpoint_fits(const shd_checkpoint *checkpoint, const sherd_o
                         "%s: saved with %d values of optimizer state for each parameter, but this job has %d; set "
                         "optimizer.momentum as it was",
                         path, saved->state_count, plan->policy.state_count);
+    if (saved->state_dtype != plan->policy.state_dtype)
+        return shd_fail(SHERD_DATA,
+                        "%s: saved with optimizer.state_dtype: %s, but this job has %s; set it as it was (--set "
+                        "optimizer.state_dtype=%s)",
+                        path, shd_dtype_text(saved->state_dtype), shd_dtype_text(plan->policy.state_dtype),
+                        shd_dtype_text(saved->state_dtype));
     if (saved->layout_hash != shd_plan_layout_hash(plan))
         return shd_fail(SHERD_DATA,
                         "%s: saved by another model: the names, shapes, order or frozen ones of its tensors differ "

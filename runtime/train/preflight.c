@@ -89,7 +89,8 @@ static sherd_status look(const shd_job *job, const output *out, char above[SHD_P
 
 static sherd_status check_room(const shd_job *job, const shd_plan *plan, const char *above) {
     struct statvfs about;
-    int64_t wanted = (plan->parameter_count + plan->policy.state_count * plan->trainable_count) * SHD_FLOAT_BYTES;
+    int64_t wanted = plan->parameter_count * SHD_FLOAT_BYTES +
+                     plan->policy.state_count * shd_span_bytes(plan->policy.state_dtype, plan->trainable_count);
     /* A file system that does not tell may have room. */
     if (statvfs(above, &about) != 0 || about.f_blocks == 0) return SHERD_OK;
     int64_t there = (int64_t)about.f_bavail * (int64_t)about.f_frsize;
