@@ -43,43 +43,55 @@ static sherd_status set_file_key(shd_job *job, int32_t index, const shd_yaml_pla
     return set_key(job, index, value, false);
 }
 
-static sherd_status bind_section(shd_job *job, const char *section, const shd_yaml_node *map) {
+/* `section` "" is the whole file. `section_places` receives where each section starts. */
+static sherd_status bind_section(shd_job *job, const char *section, const shd_yaml_node *map,
+                                 shd_yaml_place *section_places) {
     if (map->kind != SHD_YAML_MAP)
         return shd_yaml_fail(&map->place, section,
                              "a section of keys is needed here; write 'key: value' lines below it, or remove it");
+    int32_t section_count;
+    const shd_job_section *sections = shd_job_sections(&section_count);
     for (const shd_yaml_node *key = map->first_child; key; key = key->next->next) {
         SHD_TRY(check_key_node(section, key));
         int32_t index = shd_job_find_key(section, key->text);
-        if (index < 0) return unknown_key(section, &key->place, key->text);
-        SHD_TRY(set_file_key(job, index, &key->place, key->next));
-    }
-    return SHERD_OK;
-}
-
-/* `section_places` receives where each section starts. */
-static sherd_status bind_file(shd_job *job, const shd_yaml_node *root, shd_yaml_place *section_places) {
-    if (root->kind != SHD_YAML_MAP)
-        return shd_yaml_fail(&root->place, NULL, "a job is a list of 'key: value' lines; it starts with 'name: …'");
-    for (const shd_yaml_node *key = root->first_child; key; key = key->next->next) {
-        SHD_TRY(check_key_node("", key));
-        int32_t index = shd_job_find_key("", key->text);
-        int32_t section = shd_job_find_section(key->text);
+        int32_t inner = shd_job_find_inner(section, key->text);
         if (index >= 0) {
             SHD_TRY(set_file_key(job, index, &key->place, key->next));
-        } else if (section >= 0) {
-            if (section_places[section].source)
-                return shd_yaml_fail(&key->place, key->text, "repeated, first on line %d; merge the two sections",
-                                     section_places[section].line);
-            section_places[section] = key->place;
-            SHD_TRY(bind_section(job, key->text, key->next));
+        } else if (inner >= 0) {
+            if (section_places[inner].source)
+                return shd_yaml_fail(&key->place, sections[inner].name,
+                                     "repeated, first on line %d; merge the two sections", section_places[inner].line);
+            section_places[inner] = key->place;
+            SHD_TRY(bind_section(job, sections[inner].name, key->next, section_places));
         } else {
-            return unknown_key("", &key->place, key->text);
+            return unknown_key(section, &key->place, key->text);
         }
     }
     return SHERD_OK;
 }
 
+static sherd_status bind_file(shd_job *job, const shd_yaml_node *root, shd_yaml_place *section_places) {
+    if (root->kind != SHD_YAML_MAP)
+        return shd_yaml_fail(&root->place, NULL, "a job is a list of 'key: value' lines; it starts with 'name: …'");
+    return bind_section(job, "", root, section_places);
+}
+
 /* --- settings ----------------------------------------------------------------------------------------------------- */
+
+/* `path` is changed. */
+static sherd_status unknown_setting(const shd_yaml_place *place, char path[SHD_JOB_TEXT_BYTES]) {
+    if (shd_job_find_section(path) >= 0)
+        return shd_yaml_fail(place, path, "a section; set its keys one by one, as %s.KEY=value", path);
+    /* The longest section that it begins with. */
+    for (size_t length = strlen(path); length-- > 0;) {
+        if (path[length] != '.') continue;
+        path[length] = 0;
+        if (shd_job_find_section(path) >= 0) return unknown_key(path, place, path + length + 1);
+        path[length] = '.';
+    }
+    path[strcspn(path, ".")] = 0;
+    return unknown_key("", place, path);
+}
 
 static sherd_status bind_setting(shd_job *job, const shd_job_setting *setting) {
     char shown[SHD_JOB_TEXT_BYTES], path[SHD_JOB_TEXT_BYTES];
@@ -92,14 +104,7 @@ static sherd_status bind_setting(shd_job *job, const shd_job_setting *setting) {
     if (!equals) return shd_yaml_fail(&place, NULL, "no '='; write key.path=value");
     snprintf(path, sizeof path, "%.*s", (int)shd_min(equals - setting->text, 200), setting->text);
     int32_t index = shd_job_find_path(path);
-    if (index < 0) {
-        char *dot = strchr(path, '.');
-        if (!dot && shd_job_find_section(path) >= 0)
-            return shd_yaml_fail(&place, path, "a section; set its keys one by one, as %s.KEY=value", path);
-        if (dot) *dot = 0;
-        if (dot && shd_job_find_section(path) >= 0) return unknown_key(path, &place, dot + 1);
-        return unknown_key("", &place, path);
-    }
+    if (index < 0) return unknown_setting(&place, path);
     const shd_yaml_node *value;
     SHD_TRY(shd_yaml_parse(source, false, equals + 1, strlen(equals + 1), job->keep, &value));
     return set_key(job, index, value, true);

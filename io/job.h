@@ -18,7 +18,6 @@
 typedef enum shd_job_family { SHD_WORDS_FAMILY(SHD_JOB_ENUMERATOR) } shd_job_family;
 typedef enum shd_job_init { SHD_WORDS_INIT(SHD_JOB_ENUMERATOR) } shd_job_init;
 typedef enum shd_job_format { SHD_WORDS_FORMAT(SHD_JOB_ENUMERATOR) } shd_job_format;
-typedef enum shd_job_precision { SHD_WORDS_PRECISION(SHD_JOB_ENUMERATOR) } shd_job_precision;
 typedef enum shd_job_sum_order { SHD_WORDS_SUM_ORDER(SHD_JOB_ENUMERATOR) } shd_job_sum_order;
 typedef enum shd_job_resume { SHD_WORDS_RESUME(SHD_JOB_ENUMERATOR) } shd_job_resume;
 typedef enum shd_job_device { SHD_WORDS_DEVICE(SHD_JOB_ENUMERATOR) } shd_job_device;
@@ -62,7 +61,7 @@ typedef struct shd_job_groups {
     int32_t count;
 } shd_job_groups;
 
-/* Every key of the schema as a field, `job->section.key`; `auto` of a whole number is 0, `null` of one is -1, `null` of
+/* Every key of the schema as a field, `job->section.key` (of a section inside another `job->loss_scale.key`); `auto` of a whole number is 0, `null` of one is -1, `null` of
  * a path NULL.
  * Owns: all texts belong to the job. */
 typedef struct shd_job {
@@ -73,7 +72,9 @@ typedef struct shd_job {
         rows(SHD_JOB_FIELD)                                                                                            \
     } section;
     SHD_JOB_STRUCT(top, SHD_JOB_TOP, "")
-    SHD_JOB_SECTIONS(SHD_JOB_STRUCT)
+#define SHD_JOB_NESTED_STRUCT(field, path, rows, about) SHD_JOB_STRUCT(field, rows, about)
+    SHD_JOB_SECTIONS(SHD_JOB_STRUCT, SHD_JOB_NESTED_STRUCT)
+#undef SHD_JOB_NESTED_STRUCT
 #undef SHD_JOB_STRUCT
 #undef SHD_JOB_FIELD
     struct shd_job_origin *origins; /* where each key was set; job_keys.h */

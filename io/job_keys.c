@@ -15,6 +15,7 @@ WORD_LIST(FAMILY)
 WORD_LIST(INIT)
 WORD_LIST(FORMAT)
 WORD_LIST(PRECISION)
+WORD_LIST(REDUCE)
 WORD_LIST(RECOMPUTE)
 WORD_LIST(SUM_ORDER)
 WORD_LIST(OPTIMIZER)
@@ -50,13 +51,18 @@ WORD_LIST(COMM)
      fallback_column, range, .unit = key_unit, .help = key_help},
 #define GROUP_FIELD(part, key_name, type, key_kind, fallback_column, range, key_unit, key_help)                        \
     _Static_assert(_Generic(((sherd_optimizer_group *)NULL)->key_name, type : true), "the row has the field's type");
-#define SECTION_ROWS(section, rows, about) rows(ROW)
-#define SECTION(section, rows, about_text) {.name = #section, .about = about_text},
+#define SECTION_ROWS(section, rows, about)             rows(ROW)
+#define SECTION(section, rows, about_text)             {.name = #section, .about = about_text},
+#define NESTED_SECTION(field, path, rows, about_text)  {.name = path, .about = about_text},
+#define LOSS_SCALE_ROWS(field, path, rows, about_text) rows(LOSS_SCALE_ROW)
+#define LOSS_SCALE_ROW(part, key_name, type, key_kind, fallback_column, range, key_unit, key_help)                     \
+    {PLACE("train.loss_scale", "train.loss_scale." #key_name, shd_job, part.key_name, key_name, key_kind),             \
+     fallback_column, range, .unit = key_unit, .help = key_help},
 
-static const shd_job_key keys[] = {SHD_JOB_TOP(TOP_ROW) SHD_JOB_SECTIONS(SECTION_ROWS)};
+static const shd_job_key keys[] = {SHD_JOB_TOP(TOP_ROW) SHD_JOB_SECTIONS(SECTION_ROWS, LOSS_SCALE_ROWS)};
 static const shd_job_key group_keys[] = {SHD_JOB_GROUP(GROUP_ROW)};
 SHD_JOB_GROUP(GROUP_FIELD)
-static const shd_job_section sections[] = {SHD_JOB_SECTIONS(SECTION)};
+static const shd_job_section sections[] = {SHD_JOB_SECTIONS(SECTION, NESTED_SECTION)};
 
 enum {
     KEY_COUNT = sizeof keys / sizeof *keys,
@@ -95,6 +101,13 @@ int32_t shd_job_find_section(const char *name) {
     for (int32_t i = 0; i < SECTION_COUNT; i++)
         if (strcmp(sections[i].name, name) == 0) return i;
     return -1;
+}
+
+int32_t shd_job_find_inner(const char *outer, const char *name) {
+    char path[64];
+    if (strchr(name, '.')) return -1; /* sections inside others are written inside them */
+    snprintf(path, sizeof path, "%s%s%s", outer, *outer ? "." : "", name);
+    return strlen(path) < sizeof path - 1 ? shd_job_find_section(path) : -1;
 }
 
 const char *shd_job_word(const char *key_path, int32_t value) {
@@ -240,6 +253,13 @@ static void append_guess(char text[SHD_JOB_TEXT_BYTES], const char *guess) {
     append(text, "'? ");
 }
 
+/* The name under which the section at `path` stands in `outer`; NULL when it does not. */
+static const char *inner_name(const char *path, const char *outer) {
+    size_t length = strlen(outer);
+    if (length == 0) return strchr(path, '.') ? NULL : path;
+    return strncmp(path, outer, length) == 0 && path[length] == '.' ? path + length + 1 : NULL;
+}
+
 void shd_job_suggest(const char *section, const char *name, char text[SHD_JOB_TEXT_BYTES]) {
     const char *elsewhere = NULL;
     int32_t best = tolerance(name) + 1;
@@ -249,11 +269,12 @@ void shd_job_suggest(const char *section, const char *name, char text[SHD_JOB_TE
         if (strcmp(keys[i].section, section) != 0 && shd_edit_distance(name, keys[i].name) == 0)
             elsewhere = keys[i].path;
     for (int32_t i = 0; i < SECTION_COUNT; i++) {
-        int32_t distance = shd_edit_distance(name, sections[i].name);
-        if (top && distance < best) {
+        const char *inner = inner_name(sections[i].name, section);
+        int32_t distance = shd_edit_distance(name, inner ? inner : sections[i].name);
+        if (inner && distance < best) {
             best = distance;
-            nearest = sections[i].name;
-        } else if (!top && distance == 0) {
+            nearest = inner;
+        } else if (!inner && distance == 0) {
             elsewhere = sections[i].name;
         }
     }
@@ -262,9 +283,11 @@ void shd_job_suggest(const char *section, const char *name, char text[SHD_JOB_TE
     append(text, top ? "the top level has" : section);
     append(text, top ? " " : " has ");
     append_names(text, keys, KEY_COUNT, section);
-    for (int32_t i = 0; top && i < SECTION_COUNT; i++) {
+    for (int32_t i = 0; i < SECTION_COUNT; i++) {
+        const char *inner = inner_name(sections[i].name, section);
+        if (!inner) continue;
         append(text, ", ");
-        append(text, sections[i].name);
+        append(text, inner);
     }
 }
 

@@ -45,7 +45,8 @@ typedef struct shd_job_key {
 } shd_job_key;
 
 typedef struct shd_job_section {
-    const char *name, *about;
+    const char *name; /* of a section inside another "outer.inner" */
+    const char *about;
 } shd_job_section;
 
 /* The tables, in the order of the schema; keys of a group are no keys of the job. */
@@ -57,6 +58,8 @@ const shd_job_section *shd_job_sections(int32_t *count);
 int32_t shd_job_find_key(const char *section, const char *name);
 int32_t shd_job_find_path(const char *path);
 int32_t shd_job_find_section(const char *name);
+/* The section `name` inside the section `outer`, "" being the top level. */
+int32_t shd_job_find_inner(const char *outer, const char *name);
 
 enum { SHD_JOB_TEXT_BYTES = 512 };
 

@@ -84,6 +84,24 @@ static json_t *value_json(const void *owner, const shd_job_key *key) {
     return json_integer(integer);
 }
 
+/* The object of a section, made when it is missing; NULL when memory is out. Borrowed from `root`. */
+static json_t *open_section(json_t *root, const char *path) {
+    json_t *at = root;
+    while (at && *path) {
+        char name[64];
+        size_t length = strcspn(path, ".");
+        snprintf(name, sizeof name, "%.*s", (int)length, path);
+        json_t *inner = json_object_get(at, name);
+        if (!inner) {
+            inner = json_object();
+            if (json_object_set_new(at, name, inner) != 0) inner = NULL;
+        }
+        at = inner;
+        path += length + (path[length] == '.');
+    }
+    return at;
+}
+
 static json_t *job_json(const shd_job *job) {
     int32_t count;
     const shd_job_key *keys = shd_job_keys(&count);
@@ -91,12 +109,8 @@ static json_t *job_json(const shd_job *job) {
     bool good = root != NULL;
     for (int32_t i = 0; good && i < count; i++) {
         if (!shd_job_has(job, keys[i].path)) continue;
-        json_t *section = *keys[i].section ? json_object_get(root, keys[i].section) : root;
-        if (!section) {
-            section = json_object();
-            good = json_object_set_new(root, keys[i].section, section) == 0;
-        }
-        good = good && json_object_set_new(section, keys[i].name, value_json(job, &keys[i])) == 0;
+        json_t *section = open_section(root, keys[i].section);
+        good = section && json_object_set_new(section, keys[i].name, value_json(job, &keys[i])) == 0;
     }
     if (good) return root;
     json_decref(root);
@@ -171,6 +185,9 @@ static void families_text(const shd_job_key *key, char text[SHD_JOB_TEXT_BYTES])
     snprintf(text, SHD_JOB_TEXT_BYTES, *families ? "; %s only" : "", families);
 }
 
+/* Two spaces for each section that something stands in. */
+static const char *indent_of(const char *section) { return !*section ? "" : strchr(section, '.') ? "    " : "  "; }
+
 static void explain_key(shd_text *out, const shd_job *job, int32_t index) {
     int32_t count;
     const shd_job_key *key = &shd_job_keys(&count)[index];
@@ -182,11 +199,17 @@ static void explain_key(shd_text *out, const shd_job *job, int32_t index) {
     if (unused) snprintf(origin, sizeof origin, "not in %s", shd_job_word("model.family", (int32_t)job->model.family));
     char *value = unused ? shd_strdup("none") : job ? value_text(job, key) : NULL;
     if (job && !value) out->failed = true;
-    shd_text_add(out, "%s%s: %s  (%s)\n", *key->section ? "  " : "", key->name, value ? value : default_text(key),
+    shd_text_add(out, "%s%s: %s  (%s)\n", indent_of(key->section), key->name, value ? value : default_text(key),
                  origin);
-    shd_text_add(out, "      %s%s%s; %s%s\n", expected, *key->unit ? ", in " : "", key->unit, key->help, families);
+    shd_text_add(out, "%s      %s%s%s; %s%s\n", strchr(key->section, '.') ? "  " : "", expected,
+                 *key->unit ? ", in " : "", key->unit, key->help, families);
     shd_free(value);
     if (key->kind == SHD_KIND_GROUPS) explain_group_keys(out);
+}
+
+static void explain_section(shd_text *out, const shd_job_section *section) {
+    const char *dot = strchr(section->name, '.');
+    shd_text_add(out, "\n%s%s:  # %s\n", dot ? "  " : "", dot ? dot + 1 : section->name, section->about);
 }
 
 sherd_status shd_job_explain(const shd_job *job, char **out) {
@@ -196,7 +219,7 @@ sherd_status shd_job_explain(const shd_job *job, char **out) {
     for (int32_t i = 0; i < count; i++) {
         int32_t section_count, section = shd_job_find_section(keys[i].section);
         if (section >= 0 && strcmp(keys[i].section, keys[i - 1].section) != 0)
-            shd_text_add(&text, "\n%s:  # %s\n", keys[i].section, shd_job_sections(&section_count)[section].about);
+            explain_section(&text, &shd_job_sections(&section_count)[section]);
         explain_key(&text, job, i);
     }
     return shd_text_finish(&text, out);

@@ -22,7 +22,8 @@
                                W(SHD_FORMAT_U32, "u32") W(SHD_FORMAT_TEXT, "text")
 #define SHD_WORDS_RECOMPUTE(W) W(SHERD_RECOMPUTE_NONE, "none") W(SHERD_RECOMPUTE_UNIT, "unit") \
                                W(SHERD_RECOMPUTE_PART, "attention")
-#define SHD_WORDS_PRECISION(W) W(SHD_PRECISION_FP32, "fp32")
+#define SHD_WORDS_PRECISION(W) W(SHERD_FP32, "fp32") W(SHERD_BF16, "bf16") W(SHERD_FP16, "fp16")
+#define SHD_WORDS_REDUCE(W)    W(SHERD_FP32, "fp32") W(SHERD_BF16, "bf16")
 #define SHD_WORDS_SUM_ORDER(W) W(SHD_SUM_AUTO, "auto") W(SHD_SUM_FIXED, "fixed")
 #define SHD_WORDS_OPTIMIZER(W) W(SHERD_ADAMW, "adamw") W(SHERD_SGD, "sgd") W(SHERD_LION, "lion") \
                                W(SHERD_ADAM, "adam")
@@ -97,8 +98,8 @@
       "what one step sees over all ranks, a multiple of micro_batch x ranks") \
     X(train, micro_batch, int64_t, INT, REQUIRED, INTS(1, 1 << 16), "sequences", \
       "what one rank runs at once") \
-    X(train, precision, shd_job_precision, CHOICE, DEFAULT("fp32"), WORDS(PRECISION), "", \
-      "arithmetic of forward and backward") \
+    X(train, precision, sherd_dtype, CHOICE, DEFAULT("fp32"), WORDS(PRECISION), "", \
+      "of parameters and activations in forward and backward; with 16 bits the optimizer keeps fp32 masters") \
     X(train, recompute, sherd_recompute, CHOICE, DEFAULT("none"), WORDS(RECOMPUTE), "", \
       "unit: blocks run forward again before their backward instead of keeping their activations; attention: only their " \
       "attention half does") \
@@ -114,6 +115,17 @@
       "of a validation, from the start of data.validation; 0: all") \
     X(train, sample_tokens, int64_t, INT, DEFAULT("0"), INTS(0, 65536), "tokens", \
       "of a text that the model writes into the log after each validation, where tokens are bytes; 0: none")
+
+/* Fields of sherd_loss_scale. */
+#define SHD_JOB_LOSS_SCALE(X) \
+    X(loss_scale, initial, double, REAL, DEFAULT("65536.0"), ABOVE(0), "", \
+      "what the loss is multiplied by at the start") \
+    X(loss_scale, growth_interval, int64_t, INT, DEFAULT("2000"), INTS(1, INT32_MAX), "optimizer steps", \
+      "in a row without overflow, after which it doubles") \
+    X(loss_scale, hysteresis, int64_t, INT, DEFAULT("1"), INTS(1, INT32_MAX), "overflows", \
+      "since it last doubled, until one halves it; each skips its step") \
+    X(loss_scale, minimum, double, REAL, DEFAULT("1.0"), ABOVE(0), "", \
+      "an overflow here ends the run")
 
 #define SHD_JOB_OPTIMIZER(X) \
     X(optimizer, name, sherd_optimizer_kind, CHOICE, DEFAULT("adamw"), WORDS(OPTIMIZER), "", \
@@ -164,7 +176,9 @@
     X(shard, gather, sherd_gather, CHOICE, DEFAULT("auto"), WORDS(GATHER), "", \
       "gathered parameters live once per host or in a copy per rank; stage 0 has copies") \
     X(shard, prefetch, int64_t, INT, DEFAULT("1"), INTS(0, 64), "units", \
-      "gathered ahead of the one computing; stage 3 only, unused otherwise")
+      "gathered ahead of the one computing; stage 3 only, unused otherwise") \
+    X(shard, reduce_dtype, sherd_dtype, CHOICE, DEFAULT("fp32"), WORDS(REDUCE), "", \
+      "of gradients between ranks; bf16 rounds each micro-batch's once, sums are fp32 always")
 
 #define SHD_JOB_CHECKPOINT(X) \
     X(checkpoint, dir, const char *, PATH, COMPUTED("checkpoints in run.dir"), ANY, "", \
@@ -196,11 +210,13 @@
     X(run, start_timeout_s, double, REAL, DEFAULT("300.0"), ABOVE(0), "seconds", \
       "the same for the first meeting")
 
-/* S(section, its rows, what it is about). */
-#define SHD_JOB_SECTIONS(S) \
+/* S(section, its rows, what it is about); N(field, its path, its rows, what it is about): a section inside another, which
+ * follows that one. */
+#define SHD_JOB_SECTIONS(S, N) \
     S(model, SHD_JOB_MODEL, "the network and its initial weights") \
     S(data, SHD_JOB_DATA, "token files") \
     S(train, SHD_JOB_TRAIN, "how long and in which pieces") \
+    N(loss_scale, "train.loss_scale", SHD_JOB_LOSS_SCALE, "with train.precision fp16, unused otherwise") \
     S(optimizer, SHD_JOB_OPTIMIZER, "the update of the parameters") \
     S(shard, SHD_JOB_SHARD, "what is split over the ranks") \
     S(checkpoint, SHD_JOB_CHECKPOINT, "saving and resuming") \

@@ -193,6 +193,7 @@ void shd_optimizer_update(const sherd_optimizer *optimizer, shd_pool *pool, cons
                         .run = pick_update(kernels, optimizer),
                         .constants = make_constants(optimizer, update),
                         .update = update};
+    if (update->rounded) task.round = shd_optim_round(kernels, update->rounded_dtype);
     shd_pool_run(pool, update_chunk, &task, shd_div_ceil(update->count, CHUNK_COUNT));
 }
 

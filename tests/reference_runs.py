@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
 """Run the reference cases through `sherd train` and compare step by step.
 
-usage: reference_runs.py --sherd build/sherd [--cases DIR] [--only A,B] [--precision fp32|bf16] [--set KEY=VALUE]...
+usage: reference_runs.py --sherd build/sherd [--cases DIR] [--only A,B] [--precision fp32|bf16|fp16] [--set KEY=VALUE]...
                          [--quick] [--replicas] [--bitwise]
 
 For every case: ranks x stage x micro-batch, each in a fresh folder.  Checks loss, grad_norm and lr of every step and the
 final norm of every parameter (from `sherd checkpoint export` to safetensors) against expected.json.  With --bitwise also
 that loss, grad_norm and the exported file are the same bits for every number of ranks and stage
-at one micro-batch size, and one number of replicas.  With --replicas the grid is that of hybrid sharding: meshes of
+at one micro-batch size, and one number of replicas.  In 16 bits the gradient norm of a case's sensitive_steps is not
+compared: there float32 is off by a third too when the initial weights alone are rounded to bf16.  With --replicas the grid is that of hybrid sharding: meshes of
 replicas x ranks in each, stages 1 to 3, gathers shared and in copies, and one replica to compare with.  --cases defaults to data/golden beside this file, whose README.md states what is computed.
 Exit 0 when all hold; the last line counts them.  Standard library only.
 """
@@ -71,9 +72,10 @@ def run(args, case, folder, ranks, stage, micro, precision, extra=(), label=""):
     if case["train"]["optimizer"] == "lion":                 # sign() flips on rounding: looser, as float32 itself differs from float64
         dl, dg = dl * 10, dg * 10
     for s, r in enumerate(rows):
+        sensitive = precision != "fp32" and s in case.get("sensitive_steps", ())
         if not abs(r["loss"] - exp["loss"][s]) <= dl:
             return name, f"step {s}: loss {r['loss']!r}, expected {exp['loss'][s]!r}", None
-        if not abs(r["grad_norm"] - exp["grad_norm"][s]) <= dg * exp["grad_norm"][s]:
+        if not sensitive and not abs(r["grad_norm"] - exp["grad_norm"][s]) <= dg * exp["grad_norm"][s]:
             return name, f"step {s}: grad_norm {r['grad_norm']!r}, expected {exp['grad_norm'][s]!r}", None
         if not math.isclose(r["lr"], exp["lr"][s], rel_tol=1e-6, abs_tol=1e-12):
             return name, f"step {s}: lr {r['lr']!r}, expected {exp['lr'][s]!r}", None
@@ -110,7 +112,7 @@ def main():
     ap.add_argument("--cases", default=os.path.join(os.path.dirname(os.path.abspath(__file__)), "data", "golden"))
     ap.add_argument("--only", type=lambda x: x.split(","))
     ap.add_argument("--set", action="append", default=[])
-    ap.add_argument("--precision", default="fp32")
+    ap.add_argument("--precision", default="fp32", choices=("fp32", "bf16", "fp16"))
     ap.add_argument("--quick", action="store_true")
     ap.add_argument("--replicas", action="store_true")
     ap.add_argument("--bitwise", action="store_true")

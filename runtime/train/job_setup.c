@@ -55,6 +55,12 @@ void shd_job_options(const shd_job *job, sherd_options *out) {
     out->recompute = job->train.recompute;
     out->micro_steps = (int32_t)(job->train.global_batch / (job->train.micro_batch * job->run.ranks));
     out->clip = job->train.clip;
+    out->precision = job->train.precision;
+    out->reduce_dtype = job->shard.reduce_dtype;
+    out->loss_scale = (sherd_loss_scale){.initial = job->loss_scale.initial,
+                                         .minimum = job->loss_scale.minimum,
+                                         .growth_interval = (int32_t)job->loss_scale.growth_interval,
+                                         .hysteresis = (int32_t)job->loss_scale.hysteresis};
     out->optimizer = make_optimizer(job);
     out->threads = shd_job_threads(job);
     out->timeout_s = job->run.timeout_s;
@@ -77,6 +83,7 @@ shd_model_config shd_job_model_config(const shd_job *job) {
                               .seed = (uint64_t)job->train.seed,
                               .frozen = job->model.frozen.items,
                               .frozen_count = job->model.frozen.count,
+                              .precision = job->train.precision,
                               .micro_batch = job->train.micro_batch,
                               .threads = shd_job_threads(job)};
 }

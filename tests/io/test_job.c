@@ -365,6 +365,20 @@ Test(job, takes_a_word_or_patterns_for_what_decays) {
     shd_job_destroy(job);
 }
 
+Test(job, reads_a_section_inside_another_and_sets_its_keys) {
+    static const char text[] =
+        "name: tiny\nmodel: {family: gpt2, vocab_size: 257, context: 32, d_model: 48, n_layer: 3, "
+        "n_head: 3}\ndata: {train: tokens.bin}\ntrain:\n  steps: 60\n  global_batch: 8\n"
+        "  micro_batch: 2\n  precision: fp16\n  loss_scale:\n    initial: 1024\n    hysteresis: 2\n"
+        "optimizer: {lr: 1e-3}\nshard: {reduce_dtype: bf16}\n";
+    shd_job *job =
+        good(text, (const char *const[3]){"train.loss_scale.growth_interval=7", "train.loss_scale.initial=2e3"});
+    cr_assert(job->train.precision == SHERD_FP16 && job->shard.reduce_dtype == SHERD_BF16);
+    cr_assert(job->loss_scale.initial == 2000 && job->loss_scale.hysteresis == 2);
+    cr_assert(job->loss_scale.growth_interval == 7 && job->loss_scale.minimum == 1);
+    shd_job_destroy(job);
+}
+
 /* --- texts -------------------------------------------------------------------------------------------------------- */
 
 Test(job, resolves_to_json_with_every_key_that_its_model_has) {
@@ -373,7 +387,11 @@ Test(job, resolves_to_json_with_every_key_that_its_model_has) {
     int32_t count;
     const shd_job_key *keys = shd_job_keys(&count);
     for (int32_t i = 0; i < count; i++) {
-        const json_t *section = *keys[i].section ? json_object_get(root, keys[i].section) : root;
+        const char *inner = strchr(keys[i].section, '.');
+        char outer[64];
+        snprintf(outer, sizeof outer, "%.*s", (int)strcspn(keys[i].section, "."), keys[i].section);
+        const json_t *section = *outer ? json_object_get(root, outer) : root;
+        if (inner) section = json_object_get(section, inner + 1);
         cr_expect_not_null(json_object_get(section, keys[i].name), "%s", keys[i].path);
     }
     cr_assert_eq(json_real_value(json_object_get(json_object_get(root, "optimizer"), "lr")), 3e-3);
