@@ -70,6 +70,8 @@ int64_t shd_half_product_scratch_bytes(void) {
     return shd_max(path_of(SHERD_BF16)->scratch_bytes, path_of(SHERD_FP16)->scratch_bytes);
 }
 
+bool shd_half_product_cuts_freely(sherd_dtype dtype) { return path_of(dtype)->cuts_freely; }
+
 void shd_half_product_run(const shd_half_product *product) {
     assert(product->dtype != SHERD_FP32 && (product->c_dtype == product->dtype || product->c_dtype == SHERD_FP32));
     assert(!product->accumulate || product->c_dtype == SHERD_FP32);

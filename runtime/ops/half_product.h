@@ -5,9 +5,9 @@
  * - "avx512-bf16": bf16, vdpbf16ps;
  * - "widening": fp16 everywhere, and bf16 on all other processors: blocks are widened to float32 and go to OpenBLAS.
  *
- * A result depends on shapes, values and the path alone. The inner dimension is summed in blocks that follow from k
+ * A result depends on shapes, values and the path alone. The inner dimension is summed in an order that follows from k
  * alone, so calls that cut the output at multiples of SHD_HALF_ROWS and SHD_HALF_COLUMNS give the same bits as one call
- * for the whole ("amx" and "avx512-bf16": cut anywhere). Infinities and NaN propagate. The two bf16 instructions take
+ * for the whole. On "amx" and "avx512-bf16" it may be cut anywhere, for each element is one sum of its own. Infinities and NaN propagate. The two bf16 instructions take
  * subnormal numbers for zero, inputs and sums, and round to nearest even, whatever the thread's floating-point mode
  * says; widening keeps subnormal numbers. */
 #ifndef SHD_OPS_HALF_PRODUCT_H
@@ -41,6 +41,8 @@ typedef struct shd_half_product {
 
 /* What `scratch` needs on this processor, for any product. Threads: any. */
 int64_t shd_half_product_scratch_bytes(void);
+/* Whether products of `dtype` may be cut anywhere on this processor. Threads: any. */
+bool shd_half_product_cuts_freely(sherd_dtype dtype);
 /* Writes c, and nothing else but scratch. Threads: any, each with its own scratch. */
 void shd_half_product_run(const shd_half_product *product);
 /* The path that products of `dtype` take on this processor, for the log. Threads: any. */

@@ -52,11 +52,11 @@ static int64_t piece_length(int64_t size, int64_t pieces) {
     return shd_min(size, shd_round_up(shd_div_ceil(size, pieces), TILE_STEP));
 }
 
-/* Halves the longer side until there are enough tiles or they would be too small. */
-static void choose_tiles(tiled_product *t) {
+/* Halves the longer side until there are `wanted` tiles or they would be too small. */
+static void choose_tiles(tiled_product *t, int64_t wanted) {
     const shd_matmul *p = t->product;
     int64_t down = shd_div_ceil(p->m, TILE_ROWS), across = shd_div_ceil(p->n, TILE_COLUMNS);
-    while (down * across < TILES_WANTED) {
+    while (down * across < wanted) {
         const int64_t rows = shd_div_ceil(p->m, down), columns = shd_div_ceil(p->n, across);
         if (shd_max(rows, columns) < 2 * TILE_LEAST) break;
         if (rows >= columns)
@@ -66,6 +66,19 @@ static void choose_tiles(tiled_product *t) {
     }
     t->tile_rows = piece_length(p->m, down);
     t->tile_columns = piece_length(p->n, across);
+    t->tiles_across = shd_div_ceil(p->n, t->tile_columns);
+}
+
+/* The tiles that `threads` share when their borders cannot show in the bits: no more than it takes, each in panels
+ * of the kernels' widths. */
+static void choose_free_tiles(tiled_product *t, int32_t threads) {
+    enum { PER_THREAD = 2, PANELS = 96 };
+    const shd_matmul *p = t->product;
+    t->tile_rows = p->m, t->tile_columns = p->n;
+    if (threads > 1) {
+        choose_tiles(t, PER_THREAD * threads);
+        t->tile_columns = shd_min(p->n, shd_round_up(t->tile_columns, PANELS));
+    }
     t->tiles_across = shd_div_ceil(p->n, t->tile_columns);
 }
 
@@ -162,7 +175,10 @@ void shd_op_matmul(const shd_math *math, const shd_matmul *product) {
     const double start = shd_clock_ms();
     tiled_product t = {
         .product = product, .kernels = shd_kernels_get(SHERD_FP32), .dtype = math->dtype, .scratch = math->scratch};
-    choose_tiles(&t);
+    if (!wide && shd_half_product_cuts_freely(math->dtype))
+        choose_free_tiles(&t, shd_pool_threads(math->pool));
+    else
+        choose_tiles(&t, TILES_WANTED);
     shd_pool_run(math->pool, wide ? float_task : half_task, &t, shd_div_ceil(product->m, t.tile_rows) * t.tiles_across);
     atomic_fetch_add_explicit(&done_flop, 2 * product->m * product->n * product->k, memory_order_relaxed);
     atomic_fetch_add_explicit(&spent_ns, (int64_t)((shd_clock_ms() - start) * 1e6), memory_order_relaxed);

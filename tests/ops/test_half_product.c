@@ -334,6 +334,37 @@ static void try_cuts(const shd_half_path *path, void *scratch, int variant) {
     check_free();
 }
 
+/* One call for the whole, and calls of single rows and of odd columns. */
+static void try_free_cuts(const shd_half_path *path, void *scratch, int variant) {
+    enum { M = 35, N = 111, K = 1601, PIECE = 37 };
+    const int areas_before = area_count;
+    const problem s = make_problem(SHERD_BF16, M, N, K, 1);
+    void *before;
+    uint16_t *whole = fresh_output(&s, variant | NARROW, &before),
+             *pieces = fresh_output(&s, variant | NARROW, &before);
+    const shd_half_product call = call_of(&s, variant | NARROW, whole, scratch);
+    path->run(&call);
+    for (int64_t row = 0; row < M; row++)
+        for (int64_t column = 0; column < N; column += PIECE) {
+            shd_half_product piece = call_of(&s, variant | NARROW, pieces + row * s.ldc + column, scratch);
+            piece.m = 1, piece.n = PIECE;
+            piece.a += call.a_transposed ? row : row * call.lda;
+            piece.b += call.b_transposed ? column * call.ldb : column;
+            path->run(&piece);
+        }
+    check_same_bits(path->name, ((M - 1) * s.ldc + N) * (int64_t)sizeof *whole, whole, pieces);
+    release_areas(areas_before);
+    check_free();
+}
+
+Test(half_product, paths_that_may_be_cut_anywhere_give_the_same_bits) {
+    begin();
+    for (int p = 0; p < path_count; p++)
+        for (int variant = 0; variant < 4 && paths[p].path->cuts_freely; variant++)
+            try_free_cuts(paths[p].path, paths[p].scratch, variant);
+    end();
+}
+
 Test(half_product, bits_do_not_depend_on_cuts_at_the_borders) {
     begin();
     for (int p = 0; p < path_count; p++)

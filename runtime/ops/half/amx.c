@@ -92,4 +92,4 @@ static void run(const shd_half_product *product) {
 }
 
 extern const shd_half_path PATH;
-const shd_half_path PATH = {PATH_NAME, SHD_HALF_SCRATCH_BYTES(ROWS, COLUMNS, DEPTH), run};
+const shd_half_path PATH = {PATH_NAME, true, SHD_HALF_SCRATCH_BYTES(ROWS, COLUMNS, DEPTH), run};

@@ -70,4 +70,4 @@ static const shd_half_kernel kernel = {
 
 static void run(const shd_half_product *product) { shd_half_blocked_run(&kernel, product); }
 
-const shd_half_path shd_half_avx512_bf16 = {"avx512-bf16", SHD_HALF_SCRATCH_BYTES(ROWS, COLUMNS, DEPTH), run};
+const shd_half_path shd_half_avx512_bf16 = {"avx512-bf16", true, SHD_HALF_SCRATCH_BYTES(ROWS, COLUMNS, DEPTH), run};

@@ -6,6 +6,7 @@
 
 typedef struct shd_half_path {
     const char *name;
+    bool cuts_freely; /* an element's bits do not depend on where the output is cut */
     int64_t scratch_bytes;
     /* m and n are above 0; k may be 0. */
     void (*run)(const shd_half_product *product);

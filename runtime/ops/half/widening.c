@@ -56,4 +56,4 @@ static void run(const shd_half_product *p) {
             multiply_block(p, row, column, shd_min(ROWS, p->m - row), shd_min(COLUMNS, p->n - column));
 }
 
-const shd_half_path shd_half_widening = {"widening", sizeof(widening_scratch), run};
+const shd_half_path shd_half_widening = {"widening", false, sizeof(widening_scratch), run};
