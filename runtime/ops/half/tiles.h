@@ -6,7 +6,7 @@
 #include <immintrin.h>
 #include <stdint.h>
 
-enum { TILE_COUNT = 8, TILE_ROWS = 16, TILE_ROW_BYTES = 64 };
+enum { TILE_ROWS = 16, TILE_ROW_BYTES = 64 };
 
 /* As LDTILECFG reads it. */
 typedef struct tile_layout {
@@ -16,15 +16,22 @@ typedef struct tile_layout {
 } tile_layout;
 _Static_assert(sizeof(tile_layout) == 64, "64 bytes are loaded");
 
-static inline void tiles_open(void) {
-    tile_layout layout = {.palette = 1};
-    for (int t = 0; t < TILE_COUNT; t++) layout.row_bytes[t] = TILE_ROW_BYTES, layout.rows[t] = TILE_ROWS;
-    _tile_loadconfig(&layout);
-}
+static const tile_layout tile_layout_all = {
+    .palette = 1,
+    .row_bytes = {64, 64, 64, 64, 64, 64, 64, 64},
+    .rows = {16, 16, 16, 16, 16, 16, 16, 16},
+};
+
+static inline void tiles_open(void) { _tile_loadconfig(&tile_layout_all); }
 static inline void tiles_close(void) { _tile_release(); }
 
-#define tile_zero(tile)                _tile_zero(tile)
-#define tile_load(tile, base, stride)  _tile_loadd(tile, base, stride)
+#define tile_zero(tile) _tile_zero(tile)
+/* gcc's intrinsic does not say that it reads memory: what was written must be there before. */
+#define tile_load(tile, base, stride)                                                                                  \
+    do {                                                                                                               \
+        __asm__ volatile("" ::: "memory");                                                                             \
+        _tile_loadd(tile, base, stride);                                                                               \
+    } while (0)
 #define tile_store(tile, base, stride) _tile_stored(tile, base, stride)
 /* sums[16][16] += a[16][16 pairs] · b[16 pairs][16]. */
 #define tile_dot(sums, a, b) _tile_dpbf16ps(sums, a, b)
