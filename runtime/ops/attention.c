@@ -12,13 +12,16 @@
  * dout_ic·Σ_j M_ij·P_ij·V_jc = Σ_c dout_ic·out_ic. Rows of P sum to one before they are dropped: log_sum does not see
  * M.
  *
- * Blocks are float32. What is stored in 16 bits is widened into scratch on its way in, and results are made there and
- * rounded on their way out; float32 is read and written where it is. */
+ * Scores are float32, and so is what products add up to. In fp32 all is read and written where it is. In 16 bits results
+ * are made in scratch and rounded on their way out. bf16 goes into products as it is stored, and so do probabilities and
+ * the gradients of scores, rounded for it once they are known. fp16 is widened into scratch first: its range is too
+ * small for the gradients of scores. */
 #include "runtime/ops/ops.h"
 
 #include "runtime/base/dtype.h"
 #include "runtime/base/random.h"
 #include "runtime/ops/cut.h"
+#include "runtime/ops/half_product.h"
 #include "runtime/ops/kernels/kernels.h"
 #include "runtime/ops/product.h"
 
@@ -30,13 +33,14 @@ enum { BLOCK_ROWS = 64, ALIGNMENT = 64 };
 /* Rows of scores are an odd number of cache lines apart, so that a column of them does not fall into one cache set. */
 static int64_t score_stride(int64_t context) { return shd_round_up(context, 32) + 16; }
 
-/* A thread's scratch memory, as byte offsets: two matrices of scores, a block of query rows against every key, and for
- * 16 bits room for the float32 forms of a block's rows and of one head's keys and values. Forward has nothing that
+/* A thread's scratch memory, as byte offsets: two matrices of scores, a block of query rows against every key; room for
+ * float32 forms of a block's rows and of one head's keys and values; and what products need. Forward has nothing that
  * starts with d. */
 typedef struct layout {
     int64_t scores, dscores;
     int64_t q, out, dout, dq;
     int64_t k, v, dk, dv;
+    int64_t product;
     int64_t bytes;
 } layout;
 
@@ -46,21 +50,26 @@ static int64_t take(int64_t *end, int64_t rows, int64_t columns) {
     return begin;
 }
 
+/* The type in which products take what is stored as `dtype`. */
+static sherd_dtype operand_type(sherd_dtype dtype) { return dtype == SHERD_BF16 ? SHERD_BF16 : SHERD_FP32; }
+
 static layout lay_out(sherd_dtype dtype, int64_t context, int64_t head_size, bool backward) {
     const int64_t rows = shd_min(BLOCK_ROWS, context);
     layout l = {0};
     l.scores = take(&l.bytes, rows, score_stride(context));
     if (backward) l.dscores = take(&l.bytes, rows, score_stride(context));
+    if (operand_type(dtype) != dtype) {
+        l.q = take(&l.bytes, rows, head_size);
+        l.dout = take(&l.bytes, rows, head_size);
+        l.k = take(&l.bytes, context, head_size);
+        l.v = take(&l.bytes, context, head_size);
+    }
     if (dtype == SHERD_FP32) return l;
-    l.q = take(&l.bytes, rows, head_size);
-    l.out = take(&l.bytes, rows, head_size);
-    l.k = take(&l.bytes, context, head_size);
-    l.v = take(&l.bytes, context, head_size);
-    if (!backward) return l;
-    l.dout = take(&l.bytes, rows, head_size);
-    l.dq = take(&l.bytes, rows, head_size);
-    l.dk = take(&l.bytes, context, head_size);
-    l.dv = take(&l.bytes, context, head_size);
+    l.out = l.dq = take(&l.bytes, rows, head_size);
+    l.dk = take(&l.bytes, backward ? context : 0, head_size);
+    l.dv = take(&l.bytes, backward ? context : 0, head_size);
+    l.product = l.bytes;
+    if (dtype == SHERD_BF16) l.bytes += shd_round_up(shd_half_product_scratch_bytes(), ALIGNMENT);
     return l;
 }
 
@@ -75,7 +84,7 @@ int64_t shd_op_attention_backward_scratch_bytes(sherd_dtype dtype, int64_t conte
 
 typedef struct attention_call {
     const shd_attention *a;
-    const shd_kernels *kernels;
+    const shd_kernels *kernels, *float_kernels;
     sherd_dtype dtype;
     layout layout;
     float scale;         /* 1/√head_size */
@@ -84,34 +93,40 @@ typedef struct attention_call {
     void *dq, *dk, *dv;
 } attention_call;
 
-/* Rows of one head, in float32. */
+/* Rows of one head, or of scores, in fp32 or bf16. */
 typedef struct matrix {
-    float *at;
+    sherd_dtype dtype;
+    void *at;
     int64_t stride;
 } matrix;
 
-/* The matrix of `rows` rows that are stored from element `index` of `array` on, `stride` apart, to be read; `room` is
- * where it may be made. */
+static float *row_of(matrix m, int64_t row) { return (float *)m.at + row * m.stride; }
+
+/* The operand of `rows` rows that are stored from element `index` of `array` on, `stride` apart; `room` is where it may
+ * be made. */
 static matrix read_rows(const attention_call *call, const void *array, int64_t index, int64_t stride, int64_t rows,
                         void *room) {
     const int64_t size = call->a->head_size;
-    if (call->dtype == SHERD_FP32) return (matrix){(float *)(uintptr_t)array + index, stride};
+    const void *first = shd_const_element(call->dtype, array, index);
+    const sherd_dtype operand = operand_type(call->dtype);
+    if (operand == call->dtype) return (matrix){operand, (void *)(uintptr_t)first, stride};
     for (int64_t i = 0; i < rows; i++)
-        call->kernels->widen(size, shd_const_element(call->dtype, array, index + i * stride), (float *)room + i * size);
-    return (matrix){room, size};
+        call->kernels->widen(size, shd_const_element(call->dtype, first, i * stride), (float *)room + i * size);
+    return (matrix){operand, room, size};
 }
 
-/* The same, to be written; write_rows then brings `factors[i]` times its row i, or the rows as they are, to where they
- * are stored. */
+/* Where a product makes such rows; write_rows then brings `factors[i]` times its row i, or the rows as they are, to where
+ * they are stored. */
 static matrix rows_to_write(const attention_call *call, void *array, int64_t index, int64_t stride, void *room) {
-    return call->dtype == SHERD_FP32 ? (matrix){(float *)array + index, stride} : (matrix){room, call->a->head_size};
+    return call->dtype == SHERD_FP32 ? (matrix){SHERD_FP32, (float *)array + index, stride}
+                                     : (matrix){SHERD_FP32, room, call->a->head_size};
 }
 
 static void write_rows(const attention_call *call, matrix from, const float *factors, int64_t rows, void *array,
                        int64_t index, int64_t stride) {
     if (call->dtype == SHERD_FP32 && !factors) return;
     for (int64_t i = 0; i < rows; i++)
-        call->kernels->scale(call->a->head_size, factors ? factors[i] : 1.0f, from.at + i * from.stride,
+        call->kernels->scale(call->a->head_size, factors ? factors[i] : 1.0f, row_of(from, i),
                              shd_element(call->dtype, array, index + i * stride));
 }
 
@@ -159,15 +174,44 @@ static void mask(float *row, int64_t from, int64_t end, int64_t keys) {
     memset(row + end, 0, sizeof(float) * (size_t)(keys - end));
 }
 
-/* c[m,n] = op(a)·op(b) (+ c). */
-static void multiply(bool a_transposed, bool b_transposed, int64_t m, int64_t n, int64_t k, float factor, matrix a,
-                     matrix b, bool accumulate, matrix c) {
-    shd_product_run(a_transposed, b_transposed, m, n, k, factor, a.at, a.stride, b.at, b.stride, accumulate, c.at,
-                    c.stride);
-}
-
 static char *room_of(const attention_call *call, int32_t worker) {
     return (char *)call->a->scratch + worker * call->layout.bytes;
+}
+
+/* c[m,n] = factor·op(a)·op(b) (+ c); with bf16 operands the factor is 1 where c is added. */
+static void multiply(const attention_call *call, char *room, bool a_transposed, bool b_transposed, int64_t m, int64_t n,
+                     int64_t k, float factor, matrix a, matrix b, bool accumulate, matrix c) {
+    if (a.dtype == SHERD_FP32) {
+        shd_product_run(a_transposed, b_transposed, m, n, k, factor, a.at, a.stride, b.at, b.stride, accumulate, c.at,
+                        c.stride);
+        return;
+    }
+    const shd_half_product product = {
+        .dtype = a.dtype,
+        .a_transposed = a_transposed,
+        .b_transposed = b_transposed,
+        .m = m,
+        .n = n,
+        .k = k,
+        .a = a.at,
+        .lda = a.stride,
+        .b = b.at,
+        .ldb = b.stride,
+        .c_dtype = SHERD_FP32,
+        .c = c.at,
+        .ldc = c.stride,
+        .accumulate = accumulate,
+        .scratch = room + call->layout.product,
+    };
+    shd_half_product_run(&product);
+    for (int64_t i = 0; i < m && factor != 1.0f; i++) call->float_kernels->scale(n, factor, row_of(c, i), row_of(c, i));
+}
+
+/* Scores as an operand of products: in bf16 rounded in place, each row beginning where it began. */
+static matrix operand_of(const attention_call *call, matrix scores, int64_t rows, int64_t keys) {
+    if (operand_type(call->dtype) == SHERD_FP32) return scores;
+    for (int64_t i = 0; i < rows; i++) call->kernels->scale(keys, 1.0f, row_of(scores, i), row_of(scores, i));
+    return (matrix){SHERD_BF16, scores.at, 2 * scores.stride};
 }
 
 static void forward_task(void *argument, int64_t index, int32_t worker) {
@@ -179,15 +223,15 @@ static void forward_task(void *argument, int64_t index, int32_t worker) {
     const int64_t block = call->block_count - 1 - index / (a->sequences * a->heads);
     const int64_t pair = index % (a->sequences * a->heads);
     const query_block b = block_of(call, pair / a->heads, pair % a->heads, block);
-    const matrix scores = {(float *)(void *)(room + l->scores), score_stride(a->past + a->context)};
+    const matrix scores = {SHERD_FP32, room + l->scores, score_stride(a->past + a->context)};
     const matrix q = read_rows(call, a->q, b.q_at, a->q_stride, b.rows, room + l->q);
     const matrix k = read_rows(call, a->k, b.kv_at, a->kv_stride, b.keys, room + l->k);
     const matrix v = read_rows(call, a->v, b.kv_at, a->kv_stride, b.keys, room + l->v);
     float inverse_sum[BLOCK_ROWS];
 
-    multiply(false, true, b.rows, b.keys, a->head_size, call->scale, q, k, false, scores);
+    multiply(call, room, false, true, b.rows, b.keys, a->head_size, call->scale, q, k, false, scores);
     for (int64_t i = 0; i < b.rows; i++) {
-        float *row = scores.at + i * scores.stride;
+        float *row = row_of(scores, i);
         const int64_t from = first_seen(&b, i), end = a->past + b.first + i + 1;
         const float largest = call->kernels->max(end - from, row + from);
         const double sum = call->kernels->exp_sum(end - from, row + from, largest, row + from);
@@ -199,8 +243,9 @@ static void forward_task(void *argument, int64_t index, int32_t worker) {
         inverse_sum[i] = (float)(1.0 / sum);
         a->log_sum[b.log_sum_at + i] = (float)((double)largest + log(sum));
     }
+    const matrix p = operand_of(call, scores, b.rows, b.keys);
     const matrix out = rows_to_write(call, a->out, b.out_at, a->out_stride, room + l->out);
-    multiply(false, false, b.rows, a->head_size, b.keys, 1.0f, scores, v, false, out);
+    multiply(call, room, false, false, b.rows, a->head_size, b.keys, 1.0f, p, v, false, out);
     write_rows(call, out, inverse_sum, b.rows, a->out, b.out_at, a->out_stride);
 }
 
@@ -208,6 +253,7 @@ static attention_call prepare(const shd_math *math, const shd_attention *attenti
     return (attention_call){
         .a = attention,
         .kernels = shd_kernels_get(math->dtype),
+        .float_kernels = shd_kernels_get(SHERD_FP32),
         .dtype = math->dtype,
         .layout = lay_out(math->dtype, attention->past + attention->context, attention->head_size, backward),
         .scale = (float)(1.0 / sqrt((double)attention->head_size)),
@@ -229,7 +275,7 @@ typedef struct key_side {
 static void softmax_backward(const attention_call *call, const query_block *b, matrix p, matrix ds) {
     const shd_attention *a = call->a;
     for (int64_t i = 0; i < b->rows; i++) {
-        float *p_row = p.at + i * p.stride, *ds_row = ds.at + i * ds.stride;
+        float *p_row = row_of(p, i), *ds_row = row_of(ds, i);
         const int64_t from = first_seen(b, i), end = b->first + i + 1, out_at = b->out_at + i * a->out_stride;
         const float mean = call->kernels->dot(a->head_size, shd_const_element(call->dtype, call->dout, out_at),
                                               shd_const_element(call->dtype, a->out, out_at));
@@ -252,18 +298,19 @@ static void block_backward(const attention_call *call, const query_block *b, boo
     const shd_attention *a = call->a;
     const layout *l = &call->layout;
     const int64_t size = a->head_size;
-    const matrix p = {(float *)(void *)(room + l->scores), score_stride(a->context)};
-    const matrix ds = {(float *)(void *)(room + l->dscores), score_stride(a->context)};
+    const matrix scores = {SHERD_FP32, room + l->scores, score_stride(a->context)};
+    const matrix dscores = {SHERD_FP32, room + l->dscores, score_stride(a->context)};
     const matrix q = read_rows(call, a->q, b->q_at, a->q_stride, b->rows, room + l->q);
     const matrix dout = read_rows(call, call->dout, b->out_at, a->out_stride, b->rows, room + l->dout);
 
-    multiply(false, true, b->rows, b->keys, size, call->scale, q, keys->k, false, p);
-    multiply(false, true, b->rows, b->keys, size, 1.0f, dout, keys->v, false, ds);
-    softmax_backward(call, b, p, ds);
-    multiply(true, false, b->keys, size, b->rows, 1.0f, p, dout, !first, keys->dv);
-    multiply(true, false, b->keys, size, b->rows, 1.0f, ds, q, !first, keys->dk);
+    multiply(call, room, false, true, b->rows, b->keys, size, call->scale, q, keys->k, false, scores);
+    multiply(call, room, false, true, b->rows, b->keys, size, 1.0f, dout, keys->v, false, dscores);
+    softmax_backward(call, b, scores, dscores);
+    const matrix p = operand_of(call, scores, b->rows, b->keys), ds = operand_of(call, dscores, b->rows, b->keys);
+    multiply(call, room, true, false, b->keys, size, b->rows, 1.0f, p, dout, !first, keys->dv);
+    multiply(call, room, true, false, b->keys, size, b->rows, 1.0f, ds, q, !first, keys->dk);
     const matrix dq = rows_to_write(call, call->dq, b->q_at, a->q_stride, room + l->dq);
-    multiply(false, false, b->rows, size, b->keys, 1.0f, ds, keys->k, false, dq);
+    multiply(call, room, false, false, b->rows, size, b->keys, 1.0f, ds, keys->k, false, dq);
     write_rows(call, dq, NULL, b->rows, call->dq, b->q_at, a->q_stride);
 }
 

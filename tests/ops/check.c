@@ -122,29 +122,34 @@ static void add_error(errors *e, double fast, double plain, double exact) {
     e->plain = largest(e->plain, fabs(plain - exact));
 }
 
-static void compare(const char *what, sherd_dtype dtype, const errors *e) {
+static void compare(const char *what, sherd_dtype dtype, int roundings, const errors *e) {
     static const char *const types[] = {"fp32", "bf16", "fp16"};
     cr_assert(isfinite(e->fast), "%s in %s: not finite", what, types[dtype]);
-    cr_assert(e->fast <= 2 * e->plain + 0x1p-23 * e->scale + rounding_of(dtype, e->scale),
+    cr_assert(e->fast <= 2 * e->plain + 0x1p-23 * e->scale + roundings * rounding_of(dtype, e->scale),
               "%s in %s: error %g, the plain reference's %g, at scale %g", what, types[dtype], e->fast, e->plain,
               e->scale);
 }
 
-void check_error(const char *what, sherd_dtype dtype, int64_t count, const void *fast, const float *plain,
-                 const double *exact) {
+void check_error_of(const char *what, sherd_dtype dtype, int roundings, int64_t count, const void *fast,
+                    const float *plain, const double *exact) {
     errors e = {0};
     for (int64_t i = 0; i < count; i++) {
         float value;
         shd_widen(dtype, 1, shd_const_element(dtype, fast, i), &value);
         add_error(&e, (double)value, (double)plain[i], exact[i]);
     }
-    compare(what, dtype, &e);
+    compare(what, dtype, roundings, &e);
+}
+
+void check_error(const char *what, sherd_dtype dtype, int64_t count, const void *fast, const float *plain,
+                 const double *exact) {
+    check_error_of(what, dtype, 1, count, fast, plain, exact);
 }
 
 void check_error_f64(const char *what, int64_t count, const double *fast, const double *plain, const double *exact) {
     errors e = {0};
     for (int64_t i = 0; i < count; i++) add_error(&e, fast[i], plain[i], exact[i]);
-    compare(what, SHERD_FP32, &e);
+    compare(what, SHERD_FP32, 1, &e);
 }
 
 void check_same_bits(const char *what, int64_t bytes, const void *a, const void *b) {

@@ -44,6 +44,9 @@ double *check_widen(int64_t count, const float *x);
 /* Asserts what is written on top of this file. `what` names the case, `dtype` is that of the output. */
 void check_error(const char *what, sherd_dtype dtype, int64_t count, const void *fast, const float *plain,
                  const double *exact);
+/* The same for an operation that rounds to `dtype` so many times on the way from input to output. */
+void check_error_of(const char *what, sherd_dtype dtype, int roundings, int64_t count, const void *fast,
+                    const float *plain, const double *exact);
 /* The same for outputs in double (losses). */
 void check_error_f64(const char *what, int64_t count, const double *fast, const double *plain, const double *exact);
 void check_same_bits(const char *what, int64_t bytes, const void *a, const void *b);

@@ -66,10 +66,12 @@ def main():
         print("| precision | ranks x threads | tokens/s, last step | ms, last step | % in products | GFLOP/s of products, a rank | "
               "% exposed communication, last step | % optimizer, last step | MiB planned, a rank |")
         print("| --- | --- | --- | --- | --- | --- | --- | --- | --- |")
+        first, ratios = arguments.precision[0], []
         for ranks, threads in ((2, 1), (1, 2)):
-            speeds = [run(arguments, folder, precision, ranks, threads) for precision in arguments.precision]
-            for precision, speed in zip(arguments.precision[1:], speeds[1:]):
-                print(f"{ranks} x {threads}: {precision} is {speed / speeds[0]:.2f} times as fast as {arguments.precision[0]}")
+            speeds = {p: run(arguments, folder, p, ranks, threads) for p in arguments.precision}
+            ratios += [f"{ranks} x {threads}: {p} is {speeds[p] / speeds[first]:.2f} times as fast as {first}"
+                       for p in arguments.precision[1:]]
+        print("\n".join(ratios))
 
 
 if __name__ == "__main__":
