@@ -351,7 +351,7 @@ sherd_status shd_checkpoint_read_rank(const shd_checkpoint *checkpoint, int32_t 
     SHD_TRY(shd_checkpoint_open_rank(checkpoint, rank, &file));
     sherd_status status = compare_layout(file, slices, count);
     for (int64_t i = 0; status == SHERD_OK && i < count; i++)
-        status = shd_rank_file_read(file, i, slices[i].dtype, slices[i].values);
+        if (slices[i].values) status = shd_rank_file_read(file, i, slices[i].dtype, slices[i].values);
     shd_rank_file_close(file);
     return status;
 }

@@ -61,7 +61,10 @@ typedef struct shd_checkpoint_manifest {
     sherd_dtype state_dtype; /* of all states: FP32 or INT8 */
     int32_t tensor_count;
     const sherd_tensor *tensors; /* every parameter once, tied ones too */
-    const char *note;            /* a JSON object as text, or NULL */
+    /* [tensor_count][state_count]: how many values each state of each tensor has; 0: it has no such state. NULL: all
+     * states have their tensor's size, and frozen tensors have none. */
+    const int64_t *state_elements;
+    const char *note; /* a JSON object as text, or NULL */
 } shd_checkpoint_manifest;
 
 /* Writes this rank's file into `parent`/step-%08d.partial, making the folders where they are missing, and syncs it.
@@ -98,7 +101,7 @@ const char *shd_checkpoint_path(const shd_checkpoint *checkpoint);
 /* Borrowed from the checkpoint. */
 const shd_checkpoint_manifest *shd_checkpoint_content(const shd_checkpoint *checkpoint);
 
-/* Fills the slices of `rank`. They must be those it stored, in the same order: this version loads the same layout only.
+/* Fills the slices of `rank`, but those whose values are NULL. They must be those it stored, in the same order: this version loads the same layout only.
  * Fails: DATA (another layout: both slices named; damage: the file and slice), ARGUMENT (no such rank), IO, MEMORY.
  * On failure the slices' values are undefined. */
 sherd_status shd_checkpoint_read_rank(const shd_checkpoint *checkpoint, int32_t rank,

@@ -8,6 +8,7 @@
  * unguarded. */
 #include "io/checkpoint_manifest.h"
 
+#include "io/checkpoint_pieces.h"
 #include "io/file.h"
 #include "io/json.h"
 #include "runtime/base/arith.h"
@@ -30,14 +31,25 @@ static void make_seal(const char *body, int64_t body_bytes, char seal[SEAL_BYTES
              (unsigned long long)XXH3_64bits(body, (size_t)body_bytes));
 }
 
+/* Values of each state that tensor `index` has; NULL where that goes without saying. */
+static json_t *describe_sizes(const shd_checkpoint_manifest *manifest, int32_t index) {
+    if (!manifest->state_elements) return NULL;
+    json_t *sizes = json_object();
+    for (int32_t s = 0; s < manifest->state_count; s++) {
+        int64_t elements = manifest->state_elements[(int64_t)index * manifest->state_count + s];
+        if (elements > 0) json_object_set_new(sizes, manifest->state_names[s], json_integer(elements));
+    }
+    return sizes;
+}
+
 static json_t *describe_tensors(const shd_checkpoint_manifest *manifest) {
     json_t *list = json_array();
     for (int32_t i = 0; i < manifest->tensor_count; i++) {
         const sherd_tensor *tensor = &manifest->tensors[i];
         json_t *shape = json_array();
         for (int32_t d = 0; d < tensor->dim_count; d++) json_array_append_new(shape, json_integer(tensor->shape[d]));
-        json_array_append_new(
-            list, json_pack("{s:s, s:O, s:b}", "name", tensor->name, "shape", shape, "frozen", tensor->frozen));
+        json_array_append_new(list, json_pack("{s:s, s:O, s:b, s:o*}", "name", tensor->name, "shape", shape, "frozen",
+                                              tensor->frozen, "states", describe_sizes(manifest, i)));
         json_decref(shape);
     }
     return list;
@@ -150,6 +162,36 @@ static sherd_status parse_tensor(shd_keep *keep, const json_t *about, sherd_tens
     return SHERD_OK;
 }
 
+/* What a tensor says of its states, into `elements` [state_count]; a tensor that says nothing has all of them. */
+static sherd_status parse_sizes(const json_t *about, const shd_checkpoint_manifest *manifest,
+                                const sherd_tensor *tensor, int64_t *elements) {
+    const json_t *sizes = json_object_get(about, "states");
+    for (int32_t s = 0; s < manifest->state_count; s++) {
+        const json_t *size = json_object_get(sizes, manifest->state_names[s]);
+        elements[s] = sizes ? json_integer_value(size) : tensor->frozen ? 0 : shd_element_count(tensor);
+        if ((size && !json_is_integer(size)) || elements[s] < 0 || elements[s] > INT64_MAX / (int64_t)sizeof(double))
+            return shd_fail(SHERD_DATA, "the size of %s of tensor %s makes no sense", manifest->state_names[s],
+                            tensor->name);
+    }
+    if (sizes && !json_is_object(sizes))
+        return shd_fail(SHERD_DATA, "\"states\" of tensor %s must be an object", tensor->name);
+    return SHERD_OK;
+}
+
+static sherd_status parse_all_sizes(shd_keep *keep, const json_t *list, shd_checkpoint_manifest *manifest) {
+    bool said = false;
+    for (int32_t i = 0; i < manifest->tensor_count; i++)
+        said |= json_object_get(json_array_get(list, (size_t)i), "states") != NULL;
+    if (!said) return SHERD_OK;
+    int64_t *elements =
+        shd_keep_take(keep, sizeof *elements * (size_t)manifest->tensor_count * (size_t)manifest->state_count + 1);
+    if (!elements) return fail_memory();
+    manifest->state_elements = elements;
+    for (int32_t i = 0; i < manifest->tensor_count; i++, elements += manifest->state_count)
+        SHD_TRY(parse_sizes(json_array_get(list, (size_t)i), manifest, &manifest->tensors[i], elements));
+    return SHERD_OK;
+}
+
 static sherd_status parse_tensors(shd_keep *keep, const json_t *object, shd_checkpoint_manifest *manifest) {
     json_t *list = NULL;
     SHD_TRY(shd_json_array(object, "tensors", &list));
@@ -160,7 +202,7 @@ static sherd_status parse_tensors(shd_keep *keep, const json_t *object, shd_chec
     manifest->tensors = tensors;
     for (int32_t i = 0; i < manifest->tensor_count; i++)
         SHD_TRY(parse_tensor(keep, json_array_get(list, (size_t)i), &tensors[i]));
-    return SHERD_OK;
+    return parse_all_sizes(keep, list, manifest);
 }
 
 static sherd_status parse_optimizer(shd_keep *keep, const json_t *object, shd_checkpoint_manifest *manifest) {

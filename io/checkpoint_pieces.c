@@ -31,6 +31,13 @@ int64_t shd_element_count(const sherd_tensor *tensor) {
     return count;
 }
 
+int64_t shd_state_elements(const shd_checkpoint_manifest *manifest, int32_t tensor_index, int32_t state_index) {
+    const sherd_tensor *tensor = &manifest->tensors[tensor_index];
+    if (state_index == 0) return shd_element_count(tensor);
+    if (!manifest->state_elements) return tensor->frozen ? 0 : shd_element_count(tensor);
+    return manifest->state_elements[(int64_t)tensor_index * manifest->state_count + state_index - 1];
+}
+
 /* Tensors by name, sorted, each name once. Release *out with shd_free. */
 static sherd_status sort_tensors(const shd_checkpoint_manifest *manifest, named **out) {
     named *list = shd_alloc((size_t)manifest->tensor_count, sizeof *list);
@@ -61,21 +68,21 @@ static sherd_status place_slice(const shd_checkpoint_manifest *manifest, const n
     const named wanted = {.name = slice->tensor};
     const named *found = bsearch(&wanted, by_name, (size_t)manifest->tensor_count, sizeof wanted, compare_names);
     if (!found) return shd_fail(SHERD_DATA, "it holds %s of tensor %s, which is unknown", slice->state, slice->tensor);
-    const sherd_tensor *tensor = &manifest->tensors[found->index];
     piece->tensor_index = found->index;
     piece->state_index = find_state(manifest, slice->state);
     piece->first = slice->first;
     piece->count = slice->count;
-    if (piece->state_index < 0 || (piece->state_index > 0 && tensor->frozen))
+    int64_t elements = piece->state_index < 0 ? 0 : shd_state_elements(manifest, found->index, piece->state_index);
+    if (elements == 0 && piece->state_index != 0)
         return shd_fail(SHERD_DATA, "it holds %s of tensor %s, which has no such state", slice->state, slice->tensor);
     sherd_dtype dtype = piece->state_index == 0 ? SHERD_FP32 : manifest->state_dtype;
     if (slice->dtype != dtype)
         return shd_fail(SHERD_DATA, "it holds %s of tensor %s in %s, where the manifest has %s", slice->state,
                         slice->tensor, shd_dtype_text(slice->dtype), shd_dtype_text(dtype));
-    if (slice->first + slice->count > shd_element_count(tensor))
-        return shd_fail(SHERD_DATA, "it holds elements %lld to %lld of tensor %s, which has %lld",
-                        (long long)slice->first, (long long)(slice->first + slice->count), slice->tensor,
-                        (long long)shd_element_count(tensor));
+    if (slice->first + slice->count > elements)
+        return shd_fail(SHERD_DATA, "it holds elements %lld to %lld of %s of tensor %s, which has %lld",
+                        (long long)slice->first, (long long)(slice->first + slice->count), slice->state, slice->tensor,
+                        (long long)elements);
     return SHERD_OK;
 }
 
@@ -97,8 +104,7 @@ static sherd_status place_all(const shd_checkpoint_manifest *manifest, const nam
 /* Checks that pieces from *at on cover one state of one tensor, and moves *at behind them. */
 static sherd_status check_cover(const shd_checkpoint_manifest *manifest, const shd_pieces *pieces, int32_t tensor_index,
                                 int32_t state_index, int64_t *at) {
-    const sherd_tensor *tensor = &manifest->tensors[tensor_index];
-    int64_t covered = 0, missing_end = shd_element_count(tensor);
+    int64_t covered = 0, missing_end = shd_state_elements(manifest, tensor_index, state_index);
     for (; *at < pieces->count; (*at)++) {
         const shd_piece *piece = &pieces->list[*at];
         if (piece->tensor_index != tensor_index || piece->state_index != state_index) break;
@@ -111,15 +117,15 @@ static sherd_status check_cover(const shd_checkpoint_manifest *manifest, const s
     if (covered == missing_end) return SHERD_OK;
     return shd_fail(SHERD_DATA, "no rank's file holds elements %lld to %lld of %s of tensor %s", (long long)covered,
                     (long long)missing_end,
-                    state_index ? manifest->state_names[state_index - 1] : SHD_CHECKPOINT_PARAMETER, tensor->name);
+                    state_index ? manifest->state_names[state_index - 1] : SHD_CHECKPOINT_PARAMETER,
+                    manifest->tensors[tensor_index].name);
 }
 
 static sherd_status check_all(const shd_checkpoint_manifest *manifest, const shd_pieces *pieces) {
     int64_t at = 0;
-    for (int32_t tensor = 0; tensor < manifest->tensor_count; tensor++) {
-        int32_t states = manifest->tensors[tensor].frozen ? 0 : manifest->state_count;
-        for (int32_t state = 0; state <= states; state++) SHD_TRY(check_cover(manifest, pieces, tensor, state, &at));
-    }
+    for (int32_t tensor = 0; tensor < manifest->tensor_count; tensor++)
+        for (int32_t state = 0; state <= manifest->state_count; state++)
+            SHD_TRY(check_cover(manifest, pieces, tensor, state, &at));
     return SHERD_OK;
 }
 

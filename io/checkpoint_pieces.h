@@ -7,6 +7,8 @@
 #include <stdint.h>
 
 int64_t shd_element_count(const sherd_tensor *tensor);
+/* Values of state `state_index` (0: the parameter, 1 + i: the manifest's state i) of a tensor. */
+int64_t shd_state_elements(const shd_checkpoint_manifest *manifest, int32_t tensor_index, int32_t state_index);
 
 /* One slice of one file; slices without elements are left out. */
 typedef struct shd_piece {

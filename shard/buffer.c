@@ -10,7 +10,10 @@
  *
  * Masters are there when parameters are 16-bit. With a 16-bit reduce_dtype gradient slots are PRIVATE, and rounded slots
  * are where they would be. "One rank": a shard group of one, whose shard is the whole group. With replicas accumulators
- * are EXPORTED, since parts of them are added up over the replicas. Work memory is PRIVATE. */
+ * are EXPORTED, since parts of them are added up over the replicas. Work memory is PRIVATE.
+ *
+ * With several ranks, what owners of whole tensors read of others is EXPORTED: accumulators of groups that have such, and
+ * if parameters are read masters too; and so are gradient slots, where they leave steps. What owners keep is PRIVATE. */
 #include "shard/parts.h"
 
 #include "runtime/base/arith.h"
@@ -67,13 +70,19 @@ static int64_t own_count(const shd_plan *plan, const shd_group *group) {
     return plan->policy.stage == 0 ? group->padded_count : group->shard_count;
 }
 
+/* Whether the group holds whole tensors, which may be other ranks'. */
+static bool is_read_by_owners(const shd_plan *plan, const shd_group *group) {
+    return shd_policy_split(&plan->policy) > 1 && group->has_whole;
+}
+
 static sherd_status add_master(shd_plan *plan, int32_t g) {
     shd_group *group = &plan->groups[g];
+    bool shared = plan->policy.stage > 0 && plan->policy.owners_read_parameters && is_read_by_owners(plan, group);
     if (plan->policy.parameter_dtype == SHERD_FP32) return SHERD_OK;
     return add_buffer(plan,
                       (shd_buffer){.kind = SHD_BUFFER_MASTER,
                                    .category = SHD_CATEGORY_MASTER,
-                                   .place = SHD_PLACE_PRIVATE,
+                                   .place = shared ? SHD_PLACE_EXPORTED : SHD_PLACE_PRIVATE,
                                    .owner_index = g,
                                    .state_index = -1,
                                    .bytes = own_count(plan, group) * SHD_FLOAT_BYTES},
@@ -83,11 +92,12 @@ static sherd_status add_master(shd_plan *plan, int32_t g) {
 static sherd_status add_accumulator(shd_plan *plan, int32_t g) {
     const shd_policy *policy = &plan->policy;
     shd_group *group = &plan->groups[g];
-    bool full = policy->stage == 0, others_read = full ? policy->world_size > 1 : policy->replicas > 1;
+    bool shared =
+        (policy->stage == 0 ? policy->world_size > 1 : policy->replicas > 1) || is_read_by_owners(plan, group);
     return add_buffer(plan,
                       (shd_buffer){.kind = SHD_BUFFER_ACCUMULATOR,
                                    .category = SHD_CATEGORY_GRADIENTS,
-                                   .place = others_read ? SHD_PLACE_EXPORTED : SHD_PLACE_PRIVATE,
+                                   .place = shared ? SHD_PLACE_EXPORTED : SHD_PLACE_PRIVATE,
                                    .owner_index = g,
                                    .state_index = -1,
                                    .bytes = own_count(plan, group) * SHD_FLOAT_BYTES},
@@ -103,7 +113,7 @@ static sherd_status add_state(shd_plan *plan, int32_t g, int32_t state) {
                                    .dtype = plan->policy.state_dtype,
                                    .owner_index = g,
                                    .state_index = state,
-                                   .bytes = shd_span_bytes(plan->policy.state_dtype, own_count(plan, group))},
+                                   .bytes = shd_span_bytes(plan->policy.state_dtype, shd_stated_count(plan, group))},
                       &group->state_buffers[state]);
 }
 
@@ -192,7 +202,7 @@ static sherd_status house_gradients(shd_plan *plan, shd_buffer slot, const tenan
         rounded_slot.kind = SHD_BUFFER_ROUNDED_SLOT;
         rounded_slot.dtype = plan->policy.reduce_dtype;
         SHD_TRY(house(plan, plan->rounded, plan->gradient_count, linger, rounded_slot, tenants));
-        slot.place = SHD_PLACE_PRIVATE;
+        if (!plan->has_owners) slot.place = SHD_PLACE_PRIVATE;
         linger = 0;
     }
     qsort(plan->gradients, count, sizeof *plan->gradients, compare_begins);
@@ -259,7 +269,7 @@ static sherd_status add_activations(shd_plan *plan) {
 
 sherd_status shd_plan_buffers(shd_plan *plan) {
     size_t capacity = (size_t)plan->group_count * (3 + SHD_MAX_STATES) + (size_t)plan->gather_count +
-                      2 * (size_t)plan->gradient_count + 3 * (size_t)plan->unit_count + 4;
+                      2 * (size_t)plan->gradient_count + 3 * (size_t)plan->unit_count + 6;
     plan->buffers = shd_alloc(capacity, sizeof *plan->buffers);
     if (!plan->buffers) return shd_fail(SHERD_MEMORY, "no memory for the plan's buffers");
 
@@ -277,6 +287,10 @@ sherd_status shd_plan_buffers(shd_plan *plan) {
     SHD_TRY(
         add_work(plan, SHD_BUFFER_SCRATCH, SHD_CATEGORY_ACTIVATIONS, -1, plan->scratch_bytes, &plan->scratch_buffer));
     SHD_TRY(add_work(plan, SHD_BUFFER_LOGITS, SHD_CATEGORY_LOGITS, -1, plan->logits_bytes, &plan->logits_buffer));
+    SHD_TRY(add_work(plan, SHD_BUFFER_OWNED_STATE, SHD_CATEGORY_OPTIMIZER, -1, plan->owned_count * SHD_FLOAT_BYTES,
+                     &plan->owned_state_buffer));
+    SHD_TRY(add_work(plan, SHD_BUFFER_OWNER_WORK, SHD_CATEGORY_OPTIMIZER, -1, plan->owner_work_bytes,
+                     &plan->owner_work_buffer));
     return add_work(plan, SHD_BUFFER_PARTIALS, SHD_CATEGORY_GRADIENTS, -1, partial_count * (int64_t)sizeof(double),
                     &plan->partials_buffer);
 }

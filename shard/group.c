@@ -1,6 +1,7 @@
 /* Groups: where tensors lie in flat memory, and how that memory is cut into shards.
  *
- * Nothing here depends on the stage: layout and block borders are the same for all of them. */
+ * Nothing here depends on the stage: layout and block borders are the same for all of them. Tensors come in order, but
+ * whole ones after all others, so that states of elements end before them. */
 #include "shard/parts.h"
 
 #include "runtime/base/arith.h"
@@ -30,12 +31,12 @@ static int64_t find_alignment(const shd_plan *plan, bool trainable) {
     return trainable && plan->policy.state_dtype == SHERD_INT8 ? SHD_CODE_BLOCK_COUNT : SHD_ALIGN_COUNT;
 }
 
-/* Lays the tensors of unit `u` that are trainable, or those that are not, one after another. */
-static void lay_tensors(shd_plan *plan, int32_t u, bool trainable) {
+/* Lays the tensors of unit `u` that are trainable, or those that are not, and whole, or not, one after another. */
+static void lay_tensors(shd_plan *plan, int32_t u, bool trainable, bool whole) {
     const shd_unit_plan *unit = &plan->units[u];
     for (int32_t t = unit->first_tensor; t < unit->first_tensor + unit->tensor_count; t++) {
-        if (plan->tensors[t].frozen == trainable) continue;
         shd_tensor_place *place = &plan->places[t];
+        if (plan->tensors[t].frozen == trainable || place->whole != whole) continue;
         place->unit_index = u;
         place->group_index = find_group(plan, u, trainable);
         shd_group *group = &plan->groups[place->group_index];
@@ -44,6 +45,18 @@ static void lay_tensors(shd_plan *plan, int32_t u, bool trainable) {
         plan->parameter_count += place->element_count;
         if (trainable) plan->trainable_count += place->element_count;
     }
+}
+
+static void lay_trainable(shd_plan *plan, int32_t u) {
+    lay_tensors(plan, u, true, false);
+    int32_t group = plan->units[u].trainable_group;
+    int64_t others = group < 0 ? 0 : plan->groups[group].used_count;
+    lay_tensors(plan, u, true, true);
+    group = plan->units[u].trainable_group;
+    if (group < 0) return;
+    plan->groups[group].has_whole = plan->groups[group].used_count > others;
+    plan->groups[group].stated_count =
+        plan->groups[group].has_whole ? shd_round_up(others, SHD_BLOCK_COUNT) : INT64_MAX;
 }
 
 /* Returns the group's elements, padding included. */
@@ -55,6 +68,7 @@ static int64_t cut_group(shd_plan *plan, int32_t index) {
     group->shard_count = shard_blocks * SHD_BLOCK_COUNT;
     group->part_count = shd_div_ceil(shard_blocks, plan->policy.replicas) * SHD_BLOCK_COUNT;
     group->padded_count = group->shard_count * shd_policy_split(&plan->policy);
+    group->stated_count = group->trainable ? shd_min(group->stated_count, group->padded_count) : 0;
     return group->padded_count;
 }
 
@@ -62,8 +76,8 @@ sherd_status shd_plan_layout(shd_plan *plan) {
     plan->groups = shd_alloc(2 * (size_t)plan->unit_count, sizeof *plan->groups);
     if (!plan->groups) return shd_fail(SHERD_MEMORY, "no memory for the plan's groups");
     for (int32_t u = 0; u < plan->unit_count; u++) {
-        lay_tensors(plan, u, true);
-        lay_tensors(plan, u, false);
+        lay_trainable(plan, u);
+        lay_tensors(plan, u, false, false);
         shd_unit_plan *unit = &plan->units[u];
         int64_t trainable = cut_group(plan, unit->trainable_group), frozen = cut_group(plan, unit->frozen_group);
         unit->gradient_bytes = trainable * SHD_FLOAT_BYTES;

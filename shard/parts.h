@@ -5,13 +5,14 @@
 
 #include "shard/plan.h"
 
-/* Refuses a description or a policy that makes no sense, naming the culprit.
- * Fails: ARGUMENT, CONFIG, MEMORY (a table of names). */
-sherd_status shd_model_check(const sherd_model *model);
+/* Refuses a policy that makes no sense. Fails: ARGUMENT, CONFIG. */
 sherd_status shd_policy_check(const shd_policy *policy);
 
 /* Copies a checked description: names, tensors, and what of the units comes from it. Fails: MEMORY. */
 sherd_status shd_plan_describe(shd_plan *plan, const sherd_model *model);
+
+/* Finds the whole tensors among a description, and gives each an owner. Fails: MEMORY. */
+sherd_status shd_plan_owners(shd_plan *plan, const shd_demand *demands);
 
 /* Lays tensors into groups and groups into shards: groups, places, the units' group indices and bytes, counts.
  * Fails: MEMORY. */

@@ -24,10 +24,15 @@ const char *shd_buffer_kind_text(shd_buffer_kind kind) {
         [SHD_BUFFER_ACCUMULATOR] = "accumulator", [SHD_BUFFER_STATE] = "state",
         [SHD_BUFFER_OUTPUT] = "output",           [SHD_BUFFER_ACTIVATIONS] = "activations",
         [SHD_BUFFER_REMADE] = "remade",           [SHD_BUFFER_RECOMPUTED] = "recomputed",
+        [SHD_BUFFER_OWNED_STATE] = "owned_state", [SHD_BUFFER_OWNER_WORK] = "owner_work",
         [SHD_BUFFER_SCRATCH] = "scratch",         [SHD_BUFFER_LOGITS] = "logits",
         [SHD_BUFFER_PARTIALS] = "partials",
     };
     return kind >= 0 && kind < SHD_BUFFER_KINDS ? texts[kind] : "unknown";
+}
+
+int64_t shd_stated_count(const shd_plan *plan, const shd_group *group) {
+    return plan->policy.stage == 0 ? group->stated_count : shd_min(group->stated_count, group->shard_count);
 }
 
 static int64_t count_model_states(const shd_plan *plan) {
@@ -39,15 +44,16 @@ static int64_t count_model_states(const shd_plan *plan) {
         bytes += value_bytes * (stage < 3 ? group->padded_count : group->shard_count);
         if (!group->trainable) continue;
         bytes += value_bytes * (stage < 2 ? group->padded_count : group->shard_count);
-        int64_t kept = stage < 1 ? group->padded_count : group->shard_count;
-        bytes += (mixed ? SHD_FLOAT_BYTES * kept : 0) +
-                 plan->policy.state_count * shd_span_bytes(plan->policy.state_dtype, kept);
+        bytes += mixed ? SHD_FLOAT_BYTES * (stage < 1 ? group->padded_count : group->shard_count) : 0;
+        bytes += plan->policy.state_count * shd_span_bytes(plan->policy.state_dtype, shd_stated_count(plan, group));
     }
-    return bytes;
+    return bytes + SHD_FLOAT_BYTES * plan->owned_count;
 }
 
 static sherd_status fill(shd_plan *plan, const sherd_model *model) {
     SHD_TRY(shd_plan_describe(plan, model));
+    SHD_TRY(shd_plan_owners(plan, plan->policy.demands));
+    plan->policy.demands = NULL;
     SHD_TRY(shd_plan_layout(plan));
     SHD_TRY(shd_plan_residencies(plan));
     SHD_TRY(shd_plan_buffers(plan));
@@ -64,6 +70,8 @@ sherd_status shd_plan_create(const sherd_model *model, const shd_policy *policy,
                        .scratch_buffer = -1,
                        .logits_buffer = -1,
                        .partials_buffer = -1,
+                       .owned_state_buffer = -1,
+                       .owner_work_buffer = -1,
                        .scratch_bytes = model->scratch_bytes,
                        .logits_bytes = model->logits_bytes};
     plan->policy.replicas = shd_policy_mesh(policy).replicas;
@@ -113,8 +121,11 @@ static uint64_t hash_tensors(const shd_plan *plan, uint64_t hash) {
         const shd_tensor_place *place = &plan->places[t];
         hash = shd_hash_text(hash, tensor->name);
         hash = SHD_HASH(hash, tensor->dim_count, tensor->frozen, place->unit_index, place->group_index,
-                        place->offset_count, place->element_count);
+                        place->offset_count, place->element_count, place->owner);
         hash = shd_hash_bytes(hash, tensor->shape, sizeof tensor->shape);
+        if (!place->whole) continue;
+        hash = shd_hash_bytes(hash, place->state_counts, sizeof place->state_counts);
+        hash = shd_hash_bytes(hash, place->state_offsets, sizeof place->state_offsets);
     }
     return hash;
 }
@@ -141,18 +152,18 @@ static uint64_t hash_residencies(uint64_t hash, const shd_residency *residencies
 
 uint64_t shd_plan_hash(const shd_plan *plan) {
     const shd_policy *policy = &plan->policy;
-    uint64_t hash =
-        SHD_HASH(0, policy->world_size, policy->replicas, policy->stage, policy->gather_shared, policy->prefetch,
-                 policy->state_count, policy->state_dtype, policy->gradient_slots, policy->recompute,
-                 policy->parameter_dtype, policy->reduce_dtype, plan->unit_count, plan->tensor_count, plan->group_count,
-                 plan->buffer_count, plan->gather_count, plan->gradient_count, plan->scratch_buffer,
-                 plan->scratch_bytes, plan->logits_buffer, plan->logits_bytes, plan->partials_buffer);
+    uint64_t hash = SHD_HASH(
+        0, policy->world_size, policy->replicas, policy->stage, policy->gather_shared, policy->prefetch,
+        policy->state_count, policy->state_dtype, policy->gradient_slots, policy->recompute, policy->parameter_dtype,
+        policy->reduce_dtype, plan->unit_count, plan->tensor_count, plan->group_count, plan->buffer_count,
+        plan->gather_count, plan->gradient_count, plan->scratch_buffer, plan->scratch_bytes, plan->logits_buffer,
+        plan->logits_bytes, plan->partials_buffer, plan->owned_state_buffer, plan->owner_work_buffer);
     hash = hash_description(plan, hash);
     for (int32_t g = 0; g < plan->group_count; g++) {
         const shd_group *group = &plan->groups[g];
-        hash = SHD_HASH(hash, group->unit_index, group->trainable, group->used_count, group->shard_count,
-                        group->part_count, group->padded_count, group->parameters_buffer, group->shard_buffer,
-                        group->master_buffer, group->accumulator_buffer);
+        hash = SHD_HASH(hash, group->unit_index, group->trainable, group->used_count, group->stated_count,
+                        group->shard_count, group->part_count, group->padded_count, group->parameters_buffer,
+                        group->shard_buffer, group->master_buffer, group->accumulator_buffer);
         for (int32_t s = 0; s < SHD_MAX_STATES; s++) hash = SHD_HASH(hash, group->state_buffers[s]);
     }
     for (int32_t b = 0; b < plan->buffer_count; b++) {

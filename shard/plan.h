@@ -39,10 +39,18 @@ enum {
     SHD_ALIGN_BYTES = 64,
     SHD_FLOAT_BYTES = 4, /* masters, accumulators, gradients as callers write them: fp32 in every precision */
     SHD_MAX_STATES = 2,
+    SHD_MAX_OWNED_STATES = 3,
     SHD_MAX_RANKS = 1 << 16,
     SHD_MAX_UNITS = 1 << 20,
     SHD_MAX_GRADIENT_SLOTS = 1024
 };
+
+/* What the optimizer needs to update one tensor. */
+typedef struct shd_demand {
+    bool whole;                                 /* all of its gradient at once; false: the rest has no meaning */
+    int64_t state_counts[SHD_MAX_OWNED_STATES]; /* fp32 values of each state; 0: it has none */
+    int64_t work_bytes;                         /* work memory */
+} shd_demand;
 
 /* What the plan is made for. */
 typedef struct shd_policy {
@@ -58,6 +66,10 @@ typedef struct shd_policy {
     sherd_recompute recompute;   /* what units but the last share memory for, and make again in backward */
     int32_t gradient_slots; /* ≥ 1: events from a gradient's last write to the reuse of its memory; 3 hides nearly all
                                waiting for peers, 1 is enough with one rank */
+    const shd_demand
+        *demands; /* [tensor_count]; NULL: all is updated element by element. Borrowed while a plan is made;
+                                  the plan's own policy has NULL */
+    bool owners_read_parameters; /* an update of a whole tensor needs all of its fp32 parameters too */
 } shd_policy;
 
 /* Where a buffer lives. */
@@ -101,7 +113,9 @@ typedef enum shd_buffer_kind {
     SHD_BUFFER_RECOMPUTED,    /* what is recomputed of all units, one after the other */
     SHD_BUFFER_SCRATCH,
     SHD_BUFFER_LOGITS,
-    SHD_BUFFER_PARTIALS, /* work memory of norms: a double for every block of the largest trainable part */
+    SHD_BUFFER_OWNED_STATE, /* states of the tensors that this rank owns */
+    SHD_BUFFER_OWNER_WORK,  /* work memory of their updates */
+    SHD_BUFFER_PARTIALS,    /* work memory of norms: a double for every block of the largest trainable part */
     SHD_BUFFER_KINDS
 } shd_buffer_kind;
 const char *shd_buffer_kind_text(shd_buffer_kind kind);
@@ -124,10 +138,12 @@ typedef struct shd_buffer {
 typedef struct shd_group {
     int32_t unit_index;
     bool trainable;
-    int64_t used_count;        /* up to the end of the last tensor, inner padding included */
-    int64_t shard_count;       /* per rank: the blocks of used_count, ÷ split, rounded up; 0 only without elements */
-    int64_t part_count;        /* per replica: the blocks of shard_count, ÷ replicas, rounded up; see shd_part_of */
-    int64_t padded_count;      /* shard_count × split */
+    bool has_whole;       /* some of its tensors are whole; they lie behind the others */
+    int64_t used_count;   /* up to the end of the last tensor, inner padding included */
+    int64_t stated_count; /* elements that have states: padded_count; with whole tensors the blocks of the others */
+    int64_t shard_count;  /* per rank: the blocks of used_count, ÷ split, rounded up; 0 only without elements */
+    int64_t part_count;   /* per replica: the blocks of shard_count, ÷ replicas, rounded up; see shd_part_of */
+    int64_t padded_count; /* shard_count × split */
     int32_t parameters_buffer; /* PARAMETERS; -1 at stage 3 with copy (then see the unit's gather slot) */
     int32_t shard_buffer;      /* SHARD; -1 elsewhere: the own shard lies inside parameters_buffer */
     int32_t master_buffer;     /* MASTER; -1: the values above are all there is */
@@ -140,6 +156,12 @@ typedef struct shd_tensor_place {
     int32_t unit_index, group_index;
     int64_t offset_count; /* from the group's start */
     int64_t element_count;
+    /* A whole tensor is updated by one rank, its owner, which keeps the states; the step is written to the tensor's place
+     * in the owner's gradient slot, and each rank takes it off what it has of the parameters. */
+    bool whole;
+    int32_t owner;                               /* its place; -1: none */
+    int64_t state_counts[SHD_MAX_OWNED_STATES];  /* values of each state */
+    int64_t state_offsets[SHD_MAX_OWNED_STATES]; /* in the owner's OWNED_STATE buffer, in values */
 } shd_tensor_place;
 
 /* A unit's stay in gathered form or of its gradient, in events of one micro-step. */
@@ -186,8 +208,13 @@ typedef struct shd_plan {
     /* [gradient_count] with a 16-bit reduce_dtype, else NULL: entry i is gradients[i] in rounded form, written in its
      * last event. */
     shd_residency *rounded;
-    int32_t scratch_buffer, logits_buffer;  /* -1: none */
-    int32_t partials_buffer;                /* -1: nothing is trained */
+    int32_t scratch_buffer, logits_buffer; /* -1: none */
+    int32_t partials_buffer;               /* -1: nothing is trained */
+    bool has_owners;                       /* there are whole tensors */
+    int32_t owned_state_buffer;            /* -1: none have states */
+    int32_t owner_work_buffer;             /* -1: none */
+    int64_t owned_count;                   /* values of states that the rank with most of them owns */
+    int64_t owner_work_bytes;
     int64_t scratch_bytes, logits_bytes;    /* as described; the buffers are rounded up */
     int64_t arena_bytes[SHD_PLACES];        /* sizes to allocate; HOST: the whole of it */
     int64_t category_bytes[SHD_CATEGORIES]; /* charged to this rank */
@@ -238,6 +265,9 @@ static inline shd_part shd_policy_part(const shd_policy *policy, const shd_group
     return shd_part_of(group->shard_count, group->part_count, shd_mesh_replica(&mesh));
 }
 
+/* Checks a description by itself. Fails: ARGUMENT (the tensor or unit is named), MEMORY (a table of names). */
+sherd_status shd_model_check(const sherd_model *model);
+
 /* Makes the plan. `model->size` must be right.
  * Owns: copies what it needs of `model`; destroy *out with shd_plan_destroy.
  * Fails: ARGUMENT (a description that makes no sense: the tensor or unit is named), CONFIG (a policy value), MEMORY. */
@@ -257,6 +287,10 @@ int32_t shd_assign_slots(int32_t count, const int32_t *first, const int32_t *las
  * element range in *tensor_first, *tensor_count when it is not empty. */
 bool shd_plan_intersect(const shd_plan *plan, int32_t tensor, int64_t first, int64_t count, int64_t *tensor_first,
                         int64_t *tensor_count);
+
+/* Elements of `group` of which this rank has states: of its shard, at stage 0 of the whole group, always the first ones.
+ * No rank has more than this; ranks behind the last of them have none that mean anything. */
+int64_t shd_stated_count(const shd_plan *plan, const shd_group *group);
 
 /* A 64-bit hash (XXH3) of everything in the plan but the rank: description, policy, layout, buffers, residencies. */
 uint64_t shd_plan_hash(const shd_plan *plan);

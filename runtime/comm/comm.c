@@ -20,7 +20,7 @@ const char *shd_collective_text(shd_collective collective) {
     static const char *const texts[SHD_COLLECTIVES] = {
         [SHD_COLLECTIVE_GATHER] = "GATHER",     [SHD_COLLECTIVE_GATHER_GRADIENT] = "GATHER_GRADIENT",
         [SHD_COLLECTIVE_REDUCE] = "REDUCE",     [SHD_COLLECTIVE_REDUCE_REPLICAS] = "REDUCE_REPLICAS",
-        [SHD_COLLECTIVE_EXCHANGE] = "EXCHANGE",
+        [SHD_COLLECTIVE_EXCHANGE] = "EXCHANGE", [SHD_COLLECTIVE_PEEK] = "PEEK",
     };
     return collective >= 0 && collective < SHD_COLLECTIVES ? texts[collective] : "unknown collective";
 }
@@ -210,6 +210,18 @@ sherd_status shd_comm_gather(shd_comm *comm, shd_collective collective, void *fu
     if (shard_bytes) SHD_TRY(comm->backend->gather(comm->state, full, shard, shard_bytes));
     count_moved(comm, collective, SHD_SCOPE_GROUP, shard_bytes);
     return SHERD_OK;
+}
+
+const void *shd_comm_peer(shd_comm *comm, int32_t place, const void *own, int64_t bytes) {
+    int32_t rank = shd_mesh_member(&comm->mesh, SHD_SCOPE_GROUP, place);
+    if (rank == comm->rank) return own;
+    assert(place >= 0 && place < shd_mesh_split(&comm->mesh) && lies_exported(comm, own, bytes));
+    comm->stats.calls[SHD_COLLECTIVE_PEEK]++;
+    comm->stats.logical_bytes[SHD_COLLECTIVE_PEEK] += bytes;
+    comm->stats.moved_bytes[SHD_COLLECTIVE_PEEK] += bytes;
+    const char *mine = comm->backend->exported(comm->state, comm->rank);
+    const char *theirs = comm->backend->exported(comm->state, rank);
+    return theirs + ((const char *)own - mine);
 }
 
 sherd_status shd_comm_gather_shared(shd_comm *comm, int64_t shard_bytes) {

@@ -24,7 +24,7 @@
 
 typedef struct shd_comm shd_comm;
 
-enum { SHD_COMM_MAX_RANKS = 64, SHD_COMM_EXCHANGE_BYTES = 4096, SHD_COMM_COUNTER_KINDS = 5 };
+enum { SHD_COMM_MAX_RANKS = 64, SHD_COMM_EXCHANGE_BYTES = 4096, SHD_COMM_COUNTER_KINDS = 6 };
 
 typedef struct shd_comm_config {
     int32_t rank, world_size;
@@ -83,6 +83,7 @@ typedef enum shd_collective {
     SHD_COLLECTIVE_REDUCE,
     SHD_COLLECTIVE_REDUCE_REPLICAS,
     SHD_COLLECTIVE_EXCHANGE,
+    SHD_COLLECTIVE_PEEK, /* shd_comm_peer: no collective, but counted as one */
     SHD_COLLECTIVES
 } shd_collective;
 const char *shd_collective_text(shd_collective collective);
@@ -115,6 +116,10 @@ sherd_status shd_comm_reduce(shd_comm *comm, float *accumulator, const void *con
  * ARGUMENT; what is recorded as in shd_comm_pause. */
 sherd_status shd_comm_reduce_replicas(shd_comm *comm, float *values, int64_t count, int64_t part_count);
 sherd_status shd_comm_gather_replicas(shd_comm *comm, float *values, int64_t count, int64_t part_count);
+
+/* Where the rank at `place` of the shard group has what this rank has at `own`, in its EXPORTED arena: the caller reads
+ * `bytes` there, once, and counters are its order. For this rank's own place it is `own`, and counts as nothing. */
+const void *shd_comm_peer(shd_comm *comm, int32_t place, const void *own, int64_t bytes);
 
 /* A small all-gather in two halves. post: hands in `bytes` (≤ SHD_COMM_EXCHANGE_BYTES, equal on all ranks), never
  * blocks; posted: true once every rank has; collect: copies all ranks' bytes, in rank order, to `all`. An exchange is

@@ -94,6 +94,13 @@ shd_held shd_engine_held(const shd_engine *engine, int32_t group_index, int32_t 
     return held;
 }
 
+float *shd_engine_owned_state(const shd_engine *engine, int32_t tensor, int32_t index) {
+    const shd_tensor_place *place = &engine->config.plan->places[tensor];
+    if (place->state_counts[index] == 0) return NULL;
+    float *start = shd_engine_address(engine, engine->config.plan->owned_state_buffer);
+    return start + place->state_offsets[index];
+}
+
 float *shd_engine_gradient(const shd_engine *engine, int32_t group_index) {
     int32_t unit_index = engine->config.plan->groups[group_index].unit_index;
     return shd_engine_address(engine, engine->units[unit_index].gradient_buffer);
@@ -106,12 +113,13 @@ void shd_engine_clear_gaps(const shd_engine *engine, int32_t unit_index) {
     float *gradient = shd_engine_gradient(engine, unit->trainable_group);
     if (!gradient) return;
     int64_t end = 0;
-    for (int32_t t = unit->first_tensor; t < unit->first_tensor + unit->tensor_count; t++) {
-        const shd_tensor_place *place = &plan->places[t];
-        if (place->group_index != unit->trainable_group) continue;
-        memset(gradient + end, 0, (size_t)(place->offset_count - end) * sizeof *gradient);
-        end = place->offset_count + place->element_count;
-    }
+    for (int whole = 0; whole <= 1; whole++) /* whole tensors lie behind the others */
+        for (int32_t t = unit->first_tensor; t < unit->first_tensor + unit->tensor_count; t++) {
+            const shd_tensor_place *place = &plan->places[t];
+            if (place->group_index != unit->trainable_group || place->whole != whole) continue;
+            memset(gradient + end, 0, (size_t)(place->offset_count - end) * sizeof *gradient);
+            end = place->offset_count + place->element_count;
+        }
     memset(gradient + end, 0, (size_t)(plan->groups[unit->trainable_group].padded_count - end) * sizeof *gradient);
 }
 

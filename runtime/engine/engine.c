@@ -4,6 +4,7 @@
 #include "runtime/base/memory.h"
 #include "runtime/base/status.h"
 #include "runtime/engine/internal.h"
+#include "runtime/ops/ops.h"
 
 static int32_t longest_program(const shd_engine_config *config) {
     int32_t longest = 1;
@@ -70,6 +71,7 @@ static sherd_status init(shd_engine *engine) {
     SHD_TRY(allocate(engine));
     SHD_TRY(make_codebooks(engine));
     SHD_TRY(shd_engine_map(engine));
+    if (plan->has_owners && engine->config.optimizer.kind == SHERD_MUON) shd_ops_init_quietly();
     init_units(engine);
     engine->progress = shd_engine_start(engine);
     engine->partials = plan->partials_buffer >= 0 ? shd_engine_address(engine, plan->partials_buffer) : NULL;
@@ -169,11 +171,27 @@ sherd_status shd_engine_visit(shd_engine *engine, int32_t state_index, int32_t s
     const shd_plan *plan = engine->config.plan;
     for (int32_t t = 0; t < plan->tensor_count; t++) {
         const shd_tensor_place *place = &plan->places[t];
-        if (state_index >= 0 && !plan->groups[place->group_index].trainable) continue;
+        if (state_index >= 0 && (place->whole || !plan->groups[place->group_index].trainable)) continue;
         shd_held held = shd_engine_held(engine, place->group_index, state_index, shard_of);
         shd_slice slice = {.tensor = t, .dtype = held.dtype};
         if (!shd_plan_intersect(plan, t, held.first, held.count, &slice.first, &slice.count)) continue;
         slice.values = held.values + shd_span_bytes(held.dtype, place->offset_count + slice.first - held.first);
+        SHD_TRY(visit(user, &slice));
+    }
+    return SHERD_OK;
+}
+
+sherd_status shd_engine_visit_owned(shd_engine *engine, int32_t state_index, int32_t place,
+                                    sherd_status (*visit)(void *user, const shd_slice *slice), void *user) {
+    const shd_plan *plan = engine->config.plan;
+    bool own = place == shd_policy_place(&plan->policy);
+    for (int32_t t = 0; t < plan->tensor_count; t++) {
+        const shd_tensor_place *tensor = &plan->places[t];
+        if (!tensor->whole || tensor->owner != place || tensor->state_counts[state_index] == 0) continue;
+        const shd_slice slice = {.tensor = t,
+                                 .count = tensor->state_counts[state_index],
+                                 .values = own ? shd_engine_owned_state(engine, t, state_index) : NULL,
+                                 .dtype = SHERD_FP32};
         SHD_TRY(visit(user, &slice));
     }
     return SHERD_OK;

@@ -12,6 +12,7 @@
 #include "optim/optimizer.h"
 #include "optim/rules.h"
 #include "optim/schedule.h"
+#include "optim/whole.h"
 #include "runtime/comm/comm.h"
 #include "runtime/device/pool.h"
 #include "runtime/schedule/program.h"
@@ -87,12 +88,17 @@ typedef struct shd_slice {
     sherd_dtype dtype;    /* FP32, but for states in INT8, and for frozen parameters of 16 bits, which have no master */
 } shd_slice;
 
-/* Visits the stored parts of every tensor's parameters (state_index -1) or optimizer state, tensor by tensor: with
+/* Visits the stored parts of every tensor's parameters (state_index -1) or optimizer state, of which whole tensors have
+ * none here, tensor by tensor: with
  * `shard_of` ≥ 0 the part that lies in that place's shards (the union over places is every element once; this rank's own,
  * or at stage 0 any), with -1 all that this rank holds as its own to set (its shards; at stage 0 everything).
  * Tensors without elements there are not visited. Stops at the first failure of `visit`. */
 sherd_status shd_engine_visit(shd_engine *engine, int32_t state_index, int32_t shard_of,
                               sherd_status (*visit)(void *user, const shd_slice *slice), void *user);
+/* The same of state `state_index` of the whole tensors that the rank at `place` of the shard group owns: all values of a
+ * state make one slice, whose `values` is NULL on other ranks. */
+sherd_status shd_engine_visit_owned(shd_engine *engine, int32_t state_index, int32_t place,
+                                    sherd_status (*visit)(void *user, const shd_slice *slice), void *user);
 
 /* Makes the 16-bit copies of the masters that this rank holds as its own; to be called when those have been set, before
  * any rank starts PROLOGUE. Without masters it does nothing. */

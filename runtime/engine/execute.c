@@ -69,6 +69,7 @@ static sherd_status execute(shd_engine *engine, const shd_instruction *instructi
     case SHD_OP_NORM: shd_engine_norm(engine, instruction); return SHERD_OK;
     case SHD_OP_GATHER_GRADIENT: return shd_engine_gather_gradient(engine, instruction);
     case SHD_OP_VERDICT: return shd_engine_verdict(engine);
+    case SHD_OP_DIRECT: shd_engine_direct(engine, instruction); return SHERD_OK;
     case SHD_OP_UPDATE: shd_engine_update(engine, instruction); return SHERD_OK;
     case SHD_OPS: break;
     }
@@ -80,6 +81,7 @@ static double *time_of(shd_engine *engine, shd_op op) {
     switch (op) {
     case SHD_OP_ROUND: return &engine->times.compute_ms; /* the end of a backward */
     case SHD_OP_NORM:
+    case SHD_OP_DIRECT:
     case SHD_OP_UPDATE: return &engine->times.optimizer_ms;
     default: return &engine->times.comm_ms;
     }

@@ -78,6 +78,8 @@ float *shd_engine_accumulator(const shd_engine *engine, int32_t group_index);
 shd_held shd_engine_held(const shd_engine *engine, int32_t group_index, int32_t state_index, int32_t shard_of);
 /* The 16-bit copy of all masters that this rank updates; NULL for a group without them. */
 void *shd_engine_copy(const shd_engine *engine, int32_t group_index);
+/* State `index` of a whole tensor that this rank owns; NULL: it has none. */
+float *shd_engine_owned_state(const shd_engine *engine, int32_t tensor, int32_t index);
 /* Its micro-batch gradient in full; trainable groups only. */
 float *shd_engine_gradient(const shd_engine *engine, int32_t group_index);
 /* Writes zero into the gaps between and behind the tensors of a unit's micro-batch gradient, so that norms never see
@@ -98,6 +100,10 @@ sherd_status shd_engine_verdict(shd_engine *engine);
 /* --- round.c: from fp32 to 16 bits -------------------------------------------------------------------------------- */
 
 void shd_engine_round(shd_engine *engine, const shd_instruction *instruction);
+
+/* --- direct.c ----------------------------------------------------------------------------------------------------- */
+
+void shd_engine_direct(shd_engine *engine, const shd_instruction *instruction);
 
 /* --- update.c ----------------------------------------------------------------------------------------------------- */
 

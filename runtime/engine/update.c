@@ -1,4 +1,5 @@
 /* NORM and UPDATE: what a rank does to its own part of a unit, tensor by tensor, so that padding is never touched. */
+#include "optim/rounding.h"
 #include "runtime/base/arith.h"
 #include "runtime/engine/internal.h"
 
@@ -22,28 +23,66 @@ static void add_state(const shd_engine *engine, int32_t group_index, int32_t sta
     }
 }
 
-static void update_tensor(shd_engine *engine, int32_t tensor) {
+/* The part of a tensor that this rank updates. */
+typedef struct own_part {
+    int64_t first, count; /* elements of the tensor */
+    int64_t at;           /* where they begin in all that is held: parameters, gradient and states */
+    float *parameters;    /* [count] */
+    void *rounded;        /* their 16-bit copy; NULL: there is none */
+    double lr, weight_decay;
+} own_part;
+
+static bool find_part(const shd_engine *engine, int32_t tensor, own_part *out) {
     const shd_plan *plan = engine->config.plan;
     const shd_tensor_place *place = &plan->places[tensor];
     const shd_tensor_rule *rule = &engine->config.rules[tensor];
-    const shd_group *group = &plan->groups[place->group_index];
     const shd_held held = shd_engine_held(engine, place->group_index, -1, -1);
     char *copy = shd_engine_copy(engine, place->group_index);
-    int64_t first, count;
-    if (!shd_plan_intersect(plan, tensor, held.first, held.count, &first, &count)) return;
-    int64_t at = place->offset_count + first - held.first; /* in all that is held: parameters, gradient and states */
-    float *gradients = shd_engine_address(engine, group->accumulator_buffer);
-    shd_update update = {.parameters = (float *)(void *)held.values + at,
-                         .rounded = copy ? copy + at * shd_dtype_bytes(plan->policy.parameter_dtype) : NULL,
+    own_part part = {.lr = shd_schedule_lr(&engine->config.optimizer, engine->step) * rule->lr_factor,
+                     .weight_decay = rule->weight_decay};
+    if (!shd_plan_intersect(plan, tensor, held.first, held.count, &part.first, &part.count)) return false;
+    part.at = place->offset_count + part.first - held.first;
+    part.parameters = (float *)(void *)held.values + part.at;
+    part.rounded = copy ? copy + part.at * shd_dtype_bytes(plan->policy.parameter_dtype) : NULL;
+    *out = part;
+    return true;
+}
+
+static void update_elements(shd_engine *engine, int32_t tensor, const own_part *part) {
+    const shd_plan *plan = engine->config.plan;
+    int32_t group_index = plan->places[tensor].group_index;
+    const float *gradients = shd_engine_address(engine, plan->groups[group_index].accumulator_buffer);
+    shd_update update = {.parameters = part->parameters,
+                         .rounded = part->rounded,
                          .rounded_dtype = plan->policy.parameter_dtype,
-                         .gradients = gradients + at,
-                         .count = count,
+                         .gradients = gradients + part->at,
+                         .count = part->count,
                          .step = engine->progress.update_count,
-                         .lr = shd_schedule_lr(&engine->config.optimizer, engine->step) * rule->lr_factor,
-                         .weight_decay = rule->weight_decay,
+                         .lr = part->lr,
+                         .weight_decay = part->weight_decay,
                          .gradient_scale = (float)engine->gradient_scale};
-    for (int32_t s = 0; s < plan->policy.state_count; s++) add_state(engine, place->group_index, s, at, &update);
+    for (int32_t s = 0; s < plan->policy.state_count; s++) add_state(engine, group_index, s, part->at, &update);
     shd_optimizer_update(&engine->config.optimizer, engine->config.pool, &update);
+}
+
+/* Takes off what the tensor's owner has worked out. */
+static void take_step(shd_engine *engine, int32_t tensor, const own_part *part) {
+    const shd_plan *plan = engine->config.plan;
+    const shd_tensor_place *place = &plan->places[tensor];
+    const float *step = shd_engine_gradient(engine, place->group_index) + place->offset_count + part->first;
+    step = shd_comm_peer(engine->config.comm, place->owner, step, part->count * SHD_FLOAT_BYTES);
+    shd_whole_take(engine->config.pool, part->parameters, step, part->count, part->lr, part->weight_decay);
+    if (part->rounded)
+        shd_round_span(engine->config.pool, plan->policy.parameter_dtype, part->count, part->parameters, part->rounded);
+}
+
+static void update_tensor(shd_engine *engine, int32_t tensor) {
+    own_part part;
+    if (!find_part(engine, tensor, &part)) return;
+    if (engine->config.plan->places[tensor].whole)
+        take_step(engine, tensor, &part);
+    else
+        update_elements(engine, tensor, &part);
 }
 
 void shd_engine_update(shd_engine *engine, const shd_instruction *instruction) {

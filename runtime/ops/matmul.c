@@ -40,8 +40,10 @@ typedef struct tile {
     int64_t row, column, rows, columns;
 } tile;
 
+void shd_ops_init_quietly(void) { openblas_set_num_threads(1); }
+
 void shd_ops_init(void) {
-    openblas_set_num_threads(1);
+    shd_ops_init_quietly();
     shd_log(SHERD_LOG_INFO, "kernels: %s; products: OpenBLAS, %s; of bf16: %s, of fp16: %s",
             shd_kernels_get(SHERD_FP32)->name, openblas_get_corename(), shd_half_product_name(SHERD_BF16),
             shd_half_product_name(SHERD_FP16));

@@ -28,6 +28,8 @@ typedef struct shd_math {
 /* To be called once in each process before the first product: one OpenBLAS thread per caller. Logs the kernel set it
  * picked. */
 void shd_ops_init(void);
+/* The same without a word, for a library that multiplies in somebody else's process. */
+void shd_ops_init_quietly(void);
 
 /* c[m,n] = (accumulate ? c : 0) + op(a)·op(b) + bias + residual. In 16 bits with c of that type, accumulate and residual
  * exclude each other. */

@@ -6,6 +6,8 @@
  * unit of a micro-batch. */
 #include "runtime/schedule/access.h"
 
+#include "runtime/base/arith.h"
+
 /* A group, or a rank's shard of it, in the type that a buffer holds. */
 static int64_t group_bytes(const shd_group *group, sherd_dtype dtype) {
     return group->padded_count * shd_dtype_bytes(dtype);
@@ -248,12 +250,98 @@ void shd_access_gather_gradient(shd_builder *builder, int32_t unit) {
     write_peers_shards(builder, group->accumulator_buffer, bytes);
 }
 
+/* Reads elements [first, first + count) of a group where they are: in this rank's own `buffer` that has all of them, or
+ * in the shards that peers have in theirs. */
+static void read_pieces(shd_builder *builder, int32_t buffer, bool full, const shd_group *group, int64_t first,
+                        int64_t count) {
+    if (full) {
+        touch(builder, SHD_ACCESS_READ, buffer, first * SHD_FLOAT_BYTES, count * SHD_FLOAT_BYTES);
+        return;
+    }
+    for (int64_t at = first; at < first + count;) {
+        int64_t peer = at / group->shard_count, end = shd_min(first + count, (peer + 1) * group->shard_count);
+        shd_builder_access(builder, (shd_access){.mode = SHD_ACCESS_READ,
+                                                 .buffer_index = buffer,
+                                                 .scope = SHD_SCOPE_GROUP,
+                                                 .peer = 1 + (int32_t)peer,
+                                                 .first_byte = at % group->shard_count * SHD_FLOAT_BYTES,
+                                                 .byte_count = (end - at) * SHD_FLOAT_BYTES});
+        at = end;
+    }
+}
+
+/* All fp32 parameters of a tensor. Those that live once on the host are acquired where no gather has done it for the
+ * rest of the run. */
+static void read_parameters(shd_builder *builder, const shd_group *group, const shd_tensor_place *place) {
+    const shd_policy *policy = &builder->plan->policy;
+    bool alone = policy->stage == 0 || shd_policy_split(policy) == 1;
+    if (group->master_buffer >= 0 || group->shard_buffer >= 0) {
+        int32_t buffer = group->master_buffer >= 0 ? group->master_buffer : group->shard_buffer;
+        read_pieces(builder, buffer, alone, group, place->offset_count, place->element_count);
+        return;
+    }
+    int64_t first = place->offset_count * SHD_FLOAT_BYTES, bytes = place->element_count * SHD_FLOAT_BYTES;
+    bool released = policy->gather_shared && policy->stage == 3;
+    if (released) touch(builder, SHD_ACCESS_ACQUIRE, group->parameters_buffer, first, bytes);
+    touch(builder, SHD_ACCESS_READ, group->parameters_buffer, first, bytes);
+    if (released) touch(builder, SHD_ACCESS_DROP, group->parameters_buffer, first, bytes);
+}
+
+static void direct_tensor(shd_builder *builder, const shd_tensor_place *place, int32_t slot) {
+    const shd_plan *plan = builder->plan;
+    const shd_group *group = &plan->groups[place->group_index];
+    bool alone = plan->policy.stage == 0 || shd_policy_split(&plan->policy) == 1;
+    read_pieces(builder, group->accumulator_buffer, alone, group, place->offset_count, place->element_count);
+    if (plan->policy.owners_read_parameters) read_parameters(builder, group, place);
+    touch(builder, SHD_ACCESS_WRITE, slot, place->offset_count * SHD_FLOAT_BYTES,
+          place->element_count * SHD_FLOAT_BYTES);
+    for (int32_t s = 0; s < SHD_MAX_OWNED_STATES; s++)
+        for (shd_access_mode mode = SHD_ACCESS_READ; mode <= SHD_ACCESS_WRITE; mode++)
+            touch(builder, mode, plan->owned_state_buffer, place->state_offsets[s] * SHD_FLOAT_BYTES,
+                  place->state_counts[s] * SHD_FLOAT_BYTES);
+    touch_all(builder, SHD_ACCESS_WRITE, plan->owner_work_buffer);
+}
+
+void shd_access_direct(shd_builder *builder, int32_t unit) {
+    const shd_plan *plan = builder->plan;
+    const shd_unit_plan *planned = &plan->units[unit];
+    int32_t slot = plan->gradients[shd_gradient_find(plan, unit)].slot_buffer;
+    for (int32_t t = planned->first_tensor; t < planned->first_tensor + planned->tensor_count; t++)
+        if (plan->places[t].whole && plan->places[t].owner == shd_policy_place(&plan->policy))
+            direct_tensor(builder, &plan->places[t], slot);
+}
+
+/* The steps of whole tensors, as far as this rank has their elements. */
+static void read_steps(shd_builder *builder, int32_t unit) {
+    const shd_plan *plan = builder->plan;
+    const shd_unit_plan *planned = &plan->units[unit];
+    const shd_group *group = &plan->groups[planned->trainable_group];
+    bool full = plan->policy.stage == 0;
+    int64_t from = full ? 0 : shd_policy_place(&plan->policy) * group->shard_count;
+    int64_t to = full ? group->padded_count : from + group->shard_count;
+    for (int32_t t = planned->first_tensor; t < planned->first_tensor + planned->tensor_count; t++) {
+        const shd_tensor_place *place = &plan->places[t];
+        int64_t first = shd_max(from, place->offset_count);
+        int64_t end = shd_min(to, place->offset_count + place->element_count);
+        if (!place->whole || first >= end) continue;
+        bool many = shd_policy_split(&plan->policy) > 1;
+        shd_builder_access(builder,
+                           (shd_access){.mode = SHD_ACCESS_READ,
+                                        .buffer_index = plan->gradients[shd_gradient_find(plan, unit)].slot_buffer,
+                                        .scope = many ? SHD_SCOPE_GROUP : SHD_SCOPE_OWN,
+                                        .peer = many ? 1 + place->owner : 0,
+                                        .first_byte = first * SHD_FLOAT_BYTES,
+                                        .byte_count = (end - first) * SHD_FLOAT_BYTES});
+    }
+}
+
 void shd_access_update(shd_builder *builder, int32_t unit) {
     const shd_plan *plan = builder->plan;
     const shd_group *group = &plan->groups[plan->units[unit].trainable_group];
     bool full = plan->policy.stage == 0, in_place = group->master_buffer < 0;
     int32_t parameters = group->parameters_buffer >= 0 ? group->parameters_buffer : group->shard_buffer;
-    touch_all(builder, SHD_ACCESS_READ, group->accumulator_buffer);
+    touch(builder, SHD_ACCESS_READ, group->accumulator_buffer, 0, shd_stated_count(plan, group) * SHD_FLOAT_BYTES);
+    read_steps(builder, unit);
     for (shd_access_mode mode = SHD_ACCESS_READ; mode <= SHD_ACCESS_WRITE; mode++) {
         touch_all(builder, mode, group->master_buffer);
         bool touched = mode == SHD_ACCESS_WRITE || in_place; /* a copy of masters is written without being read */

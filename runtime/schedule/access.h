@@ -21,6 +21,8 @@ void shd_access_reduce(shd_builder *builder, int32_t unit, bool first_reduce);
 void shd_access_reduce_replicas(shd_builder *builder, int32_t unit);
 void shd_access_norm(shd_builder *builder, int32_t unit);
 void shd_access_gather_gradient(shd_builder *builder, int32_t unit);
+/* The steps that this rank works out: those of the whole tensors it owns. */
+void shd_access_direct(shd_builder *builder, int32_t unit);
 void shd_access_update(shd_builder *builder, int32_t unit);
 
 #endif

@@ -122,7 +122,7 @@ static bool outlives_runs(const shd_cells *cells, int32_t store) {
     if (store >= cells->segments->buffer_count) return false;
     shd_buffer_kind kind = cells->host->plans[0]->buffers[store].kind;
     return kind == SHD_BUFFER_PARAMETERS || kind == SHD_BUFFER_SHARD || kind == SHD_BUFFER_MASTER ||
-           kind == SHD_BUFFER_STATE;
+           kind == SHD_BUFFER_STATE || kind == SHD_BUFFER_OWNED_STATE;
 }
 
 static bool owns(const shd_cells *cells, int32_t rank, const spot *at) {
@@ -224,6 +224,7 @@ static sherd_status touch(shd_cells *cells, const shd_moment *moment, const shd_
     shd_mesh mesh = shd_policy_mesh(&cells->host->plans[moment->rank]->policy);
     spot at = {.moment = moment, .store = access->buffer_index};
     for (int32_t i = 0; i < shd_mesh_count(&mesh, access->scope); i++) {
+        if (access->peer > 0 && i != access->peer - 1) continue;
         shd_part range = shd_access_range(access, i);
         at.instance = instance_of(cells, at.store, shd_mesh_member(&mesh, access->scope, i));
         if (range.count > 0) SHD_TRY(touch_range(cells, at, access->mode, range.first, range.count));
@@ -247,6 +248,7 @@ static sherd_status visit_bufferless(shd_cells *cells, const shd_moment *moment,
         for (int32_t i = 0; program->kind == SHD_PROGRAM_TRAIN && i < plan->gradient_count; i++)
             SHD_TRY(touch_bufferless(cells, moment, norm_store(cells, plan->gradients[i].unit_index), SHD_ACCESS_READ));
         return touch_bufferless(cells, moment, verdict_store(cells), SHD_ACCESS_WRITE);
+    case SHD_OP_DIRECT:
     case SHD_OP_UPDATE:
         return program->late_updates ? touch_bufferless(cells, moment, verdict_store(cells), SHD_ACCESS_READ)
                                      : SHERD_OK;

@@ -53,6 +53,10 @@ static sherd_status check_access(const shd_host *host, int32_t rank, int32_t ind
     shd_mesh mesh = shd_policy_mesh(&plan->policy);
     int32_t last_rank = shd_mesh_count(&mesh, access->scope) - 1;
     int64_t last = access->end_byte > 0 ? 0 : last_rank * access->stride_bytes;
+    if (access->peer < 0 || access->peer > last_rank + 1)
+        return shd_fail(SHERD_INTERNAL, "%s touches %s of peer %" PRId32 "; there are %" PRId32,
+                        shd_name_instruction(host, rank, index).text, shd_name_buffer(plan, access->buffer_index).text,
+                        access->peer - 1, last_rank + 1);
     if (access->first_byte < 0 || access->byte_count < 1 || access->stride_bytes < 0 || access->end_byte < 0 ||
         access->end_byte > buffer->bytes || access->byte_count > buffer->bytes ||
         access->first_byte > buffer->bytes - access->byte_count - last)

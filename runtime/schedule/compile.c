@@ -20,6 +20,7 @@
 #include "runtime/base/status.h"
 #include "runtime/schedule/access.h"
 #include "runtime/schedule/builder.h"
+#include "runtime/schedule/owners.h"
 
 /* Backward events between a gradient's last write and what follows its REDUCE, to leave each time: the sum over the
  * replicas waits for a rank that may be on another host. */
@@ -32,7 +33,7 @@ enum {
 
 /* The last instruction of each kind for a unit; -1: none yet. */
 typedef struct unit_trace {
-    int32_t gather, published, reduce, reduce_replicas, gather_gradient, update;
+    int32_t gather, published, reduce, reduce_replicas, gather_gradient, direct, update;
 } unit_trace;
 
 typedef struct compiler {
@@ -41,6 +42,7 @@ typedef struct compiler {
     shd_program_kind kind;
     int32_t micro_steps;
     bool late_updates;
+    int32_t lingering;   /* the first late gradient whose update may still be under way when a run is over */
     bool many;           /* ranks in the shard group: there is something to gather */
     bool replicated;     /* there are replicas, whose sums are added up */
     int32_t count_index; /* COUNT */
@@ -64,10 +66,13 @@ static int64_t replicated_bytes(const shd_plan *plan, int32_t u) {
     return (plan->policy.replicas - 1) * plan->groups[plan->units[u].trainable_group].part_count * SHD_FLOAT_BYTES;
 }
 
-/* Whether updates of the last step may still be under way. TRAIN without late updates knows that they came before
- * VERDICT; a prologue follows none. */
-static bool updates_may_linger(const compiler *c) {
-    return c->kind == SHD_PROGRAM_EVALUATE || (c->kind == SHD_PROGRAM_TRAIN && c->late_updates);
+/* Whether the update of `u` in the last step may still be under way. TRAIN without late updates knows that they came
+ * before VERDICT; a prologue follows none. */
+static bool update_may_linger(const compiler *c, int32_t u) {
+    if (c->kind != SHD_PROGRAM_TRAIN) return c->kind == SHD_PROGRAM_EVALUATE;
+    for (int32_t i = c->lingering; c->late_updates && i < c->plan->gradient_count; i++)
+        if (shd_late_gradient(c->plan, i)->unit_index == u) return true;
+    return false;
 }
 
 static int32_t emit_gather(compiler *c, int32_t u, int32_t residency, int32_t micro_step, bool with_frozen) {
@@ -86,7 +91,7 @@ static int32_t emit_gather(compiler *c, int32_t u, int32_t residency, int32_t mi
     if (slot >= 0) shd_builder_wait(&c->builder, c->vacated[slot]);
     if (trace->update >= 0)
         shd_builder_await(&c->builder, SHD_COUNTER_UPDATED, u, 1, trace->update);
-    else if (trace->gather < 0 && unit->gradient_bytes > 0 && updates_may_linger(c))
+    else if (trace->gather < 0 && unit->gradient_bytes > 0 && update_may_linger(c, u))
         shd_builder_await(&c->builder, SHD_COUNTER_UPDATED, u, 0, -1);
     shd_access_gather(&c->builder, u, residency, with_frozen);
     return trace->gather = shd_builder_close(&c->builder);
@@ -199,7 +204,8 @@ static void emit_update(compiler *c, int32_t u) {
         (shd_instruction){
             .op = SHD_OP_UPDATE, .queue = SHD_QUEUE_COMPUTE, .unit_index = u, .micro_step = -1, .residency = -1});
     shd_builder_wait(&c->builder, c->units[u].gather_gradient);
-    if (gathered) shd_builder_signal(&c->builder, SHD_COUNTER_UPDATED, u);
+    if (shd_steps_travel(c->plan, u)) shd_builder_await(&c->builder, SHD_COUNTER_DIRECTED, u, 1, c->units[u].direct);
+    if (gathered || (c->many && shd_unit_is_owned(c->plan, u))) shd_builder_signal(&c->builder, SHD_COUNTER_UPDATED, u);
     shd_access_update(&c->builder, u);
     c->units[u].update = shd_builder_close(&c->builder);
     if (gathered && policy->stage < 3 && !policy->gather_shared)
@@ -331,11 +337,43 @@ static void emit_event(compiler *c, int32_t micro_step, int32_t event, int32_t e
 
 /* --- programs --------------------------------------------------------------------------------- */
 
-/* After VERDICT. Where the next run begins with gathers, in the order in which it will ask for them. */
+static void emit_direct(compiler *c, int32_t i) {
+    int32_t u = shd_late_gradient(c->plan, i)->unit_index;
+    shd_builder_open(
+        &c->builder,
+        (shd_instruction){
+            .op = SHD_OP_DIRECT, .queue = SHD_QUEUE_COMPUTE, .unit_index = u, .micro_step = -1, .residency = -1});
+    if (c->replicated || shd_owners_need_peers(c->plan, u)) shd_builder_wait(&c->builder, c->units[u].gather_gradient);
+    for (int32_t j = i - 1; j >= 0; j--) {
+        int32_t before = shd_late_gradient(c->plan, j)->unit_index;
+        if (shd_steps_overwrite(c->plan, u, before))
+            shd_builder_await(&c->builder, SHD_COUNTER_UPDATED, before, 1, c->units[before].update);
+    }
+    if (shd_steps_travel(c->plan, u)) shd_builder_signal(&c->builder, SHD_COUNTER_DIRECTED, u);
+    shd_access_direct(&c->builder, u);
+    c->units[u].direct = shd_builder_close(&c->builder);
+}
+
+/* Where owners read accumulators of peers that are sums over replicas, it tells them that all have them. */
+static void emit_verdict(compiler *c) {
+    shd_builder_open(
+        &c->builder,
+        (shd_instruction){
+            .op = SHD_OP_VERDICT, .queue = SHD_QUEUE_COMPUTE, .unit_index = -1, .micro_step = -1, .residency = -1});
+    if (c->kind == SHD_PROGRAM_TRAIN && c->plan->has_owners && c->many && c->replicated)
+        shd_builder_wait(&c->builder,
+                         c->units[c->plan->gradients[c->plan->gradient_count - 1].unit_index].gather_gradient);
+    shd_builder_close(&c->builder);
+}
+
+/* After VERDICT. */
 static void emit_late_updates(compiler *c) {
-    int32_t count = c->plan->gradient_count;
-    for (int32_t i = 0; i < count; i++)
-        emit_update(c, c->plan->gradients[c->plan->policy.stage > 0 ? count - 1 - i : i].unit_index);
+    for (int32_t first = 0, end; first < c->plan->gradient_count && !c->builder.failed; first = end) {
+        end = shd_late_window_end(c->plan, first);
+        for (int32_t i = first; i < end; i++)
+            if (shd_unit_is_owned(c->plan, shd_late_gradient(c->plan, i)->unit_index)) emit_direct(c, i);
+        for (int32_t i = first; i < end; i++) emit_update(c, shd_late_gradient(c->plan, i)->unit_index);
+    }
 }
 
 static void emit_steps(compiler *c) {
@@ -347,7 +385,7 @@ static void emit_steps(compiler *c) {
     for (int32_t event = event_count; train && event < event_count + REPLICAS_GATHER_DELAY_EVENTS; event++)
         emit_replicas(c, event);
     if (train) emit_norms_until(c, event_count + REPLICAS_NORM_DELAY_EVENTS);
-    emit_exchange(c, SHD_OP_VERDICT, SHD_QUEUE_COMPUTE);
+    emit_verdict(c);
     if (train && c->late_updates) emit_late_updates(c);
     for (int32_t i = 0; i < c->regathered_count && !c->builder.failed; i++)
         emit_wait(c, c->builder.program->instructions[c->regathered[i]].unit_index, -1, -1, c->regathered[i]);
@@ -376,8 +414,9 @@ static bool compiler_init(compiler *c, const shd_plan *plan, shd_program_kind ki
                     .vacated = shd_alloc(buffers, sizeof *c->vacated),
                     .regathered = shd_alloc(units, sizeof *c->regathered)};
     if (!c->units || !c->vacated || !c->regathered) return false;
-    for (int32_t u = 0; u < plan->unit_count; u++) c->units[u] = (unit_trace){-1, -1, -1, -1, -1, -1};
+    for (int32_t u = 0; u < plan->unit_count; u++) c->units[u] = (unit_trace){-1, -1, -1, -1, -1, -1, -1};
     for (int32_t b = 0; b < plan->buffer_count; b++) c->vacated[b] = -1;
+    c->lingering = shd_late_lingering(plan);
     shd_builder_init(&c->builder, plan, kind, micro_steps, late_updates);
     return true;
 }
@@ -390,7 +429,7 @@ sherd_status shd_program_compile(const shd_plan *plan, shd_program_kind kind, in
         return shd_fail(SHERD_ARGUMENT, "a program of %d micro-steps: at least 1 is needed", (int)micro_steps);
     compiler c;
     sherd_status status;
-    bool late_updates = clip || plan->policy.parameter_dtype == SHERD_FP16;
+    bool late_updates = clip || plan->has_owners || plan->policy.parameter_dtype == SHERD_FP16;
     if (compiler_init(&c, plan, kind, micro_steps, late_updates)) {
         if (kind == SHD_PROGRAM_PROLOGUE)
             emit_prologue(&c);

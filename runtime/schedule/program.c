@@ -20,11 +20,11 @@ const char *shd_queue_text(shd_queue_id queue) {
 }
 
 const char *shd_counter_text(shd_counter counter) {
-    static const char *const texts[SHD_COUNTERS] = {[SHD_COUNTER_UPDATED] = "UPDATED",
-                                                    [SHD_COUNTER_PUBLISHED] = "PUBLISHED",
-                                                    [SHD_COUNTER_CONSUMED] = "CONSUMED",
-                                                    [SHD_COUNTER_REDUCED] = "REDUCED",
-                                                    [SHD_COUNTER_SUMMED] = "SUMMED"};
+    static const char *const texts[SHD_COUNTERS] = {
+        [SHD_COUNTER_UPDATED] = "UPDATED",  [SHD_COUNTER_PUBLISHED] = "PUBLISHED", [SHD_COUNTER_CONSUMED] = "CONSUMED",
+        [SHD_COUNTER_REDUCED] = "REDUCED",  [SHD_COUNTER_SUMMED] = "SUMMED",
+
+        [SHD_COUNTER_DIRECTED] = "DIRECTED"};
     return counter >= 0 && counter < SHD_COUNTERS ? texts[counter] : "unknown";
 }
 

@@ -9,13 +9,15 @@
  * verify.h.
  *
  *   counter     raised by rank r when                                awaited by
- *   UPDATED     its UPDATE u is done                                 GATHER u
+ *   UPDATED     its UPDATE u is done                                 GATHER u; the next DIRECT that writes the slot
+ *                                                                    which UPDATE u has read
  *   PUBLISHED   its gradient of u, and its last read of u's          REDUCE u
  *               parameters in the micro-batch, are done (BACKWARD u,
  *               with a 16-bit reduce_dtype ROUND u)
  *   CONSUMED    its REDUCE u has read all peers' gradients of u      the next writer of that memory, GATHER_GRADIENT u
  *   REDUCED     the last REDUCE u of a step is done                  REDUCE_REPLICAS u of the replicas
  *   SUMMED      its REDUCE_REPLICAS u is done                        GATHER_GRADIENT u of the replicas
+ *   DIRECTED    its DIRECT u is done                                 UPDATE u
  *
  * No counter guards parameters against UPDATE u: it follows REDUCE u of the last micro-step, so every rank of the shard
  * group has published. None guards accumulators that peers read (stage 0, replicas) against the next run: COUNT ends
@@ -46,6 +48,7 @@
       "GATHER_GRADIENT")  /* what others have added up: GATHER, stage 0, u's gradient in full;         \
                                              REDUCE, with replicas, the other parts of the own shard */               \
     X(VERDICT, "VERDICT") /* COMPUTE: loss, norm, flags, peak bytes: one exchange over all ranks */                    \
+    X(DIRECT, "DIRECT")   /* COMPUTE: the steps of the whole tensors of u that this rank owns */                       \
     X(UPDATE, "UPDATE")   /* COMPUTE: the optimizer on what this rank updates of u */
 typedef enum shd_op {
 #define SHD_OP_ENUM(name, text) SHD_OP_##name,
@@ -64,6 +67,7 @@ typedef enum shd_counter {
     SHD_COUNTER_CONSUMED,
     SHD_COUNTER_REDUCED,
     SHD_COUNTER_SUMMED,
+    SHD_COUNTER_DIRECTED,
     SHD_COUNTERS
 } shd_counter;
 const char *shd_counter_text(shd_counter counter);
@@ -97,6 +101,7 @@ typedef struct shd_access {
     shd_access_mode mode;
     int32_t buffer_index;           /* in plan->buffers */
     shd_scope scope;                /* EXPORTED buffers: a range of the buffer of each of these ranks; else OWN */
+    int32_t peer;                   /* 1 + the only rank of the scope that is meant; 0: all of them */
     int64_t first_byte, byte_count; /* from the buffer's start */
     int64_t stride_bytes;           /* the range of the i-th rank of the scope begins i strides later */
     int64_t end_byte;               /* ranges are cut here; 0: they are all whole */
@@ -151,7 +156,7 @@ typedef struct shd_program {
  * together.
  *
  * TRAIN: COUNT; `micro_steps` ≥ 1 times the events of the plan, the last time with the sums over the replicas; NORM of
- * every unit; VERDICT. UPDATE follows VERDICT with `clip`, and in fp16, whose steps may be skipped; else UPDATE u follows
+ * every unit; VERDICT. UPDATE follows VERDICT with `clip`, with whole tensors, and in fp16, whose steps may be skipped; else UPDATE u follows
  * NORM u inside backward, and all come before VERDICT.
  * EVALUATE: forward only, `micro_steps` ≥ 1 times, then VERDICT.
  * PROLOGUE: run once after fill or load, when every rank has set its shards. `micro_steps` does not matter to it.

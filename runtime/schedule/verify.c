@@ -45,7 +45,7 @@ static void follow_slot(const shd_host *host, const shd_segments *segments, int3
         const shd_instruction *instruction = &program->instructions[i];
         for (int32_t a = 0; a < instruction->accesses.count; a++) {
             const shd_access *access = &program->accesses[instruction->accesses.first + a];
-            if (access->buffer_index != buffer) continue;
+            if (access->buffer_index != buffer || access->peer > 1) continue; /* a peer's is not rank 0's */
             bool begins = access->mode == SHD_ACCESS_WRITE && !reads_too(program, instruction, access);
             for (int32_t s = shd_segments_find(segments, buffer, access->first_byte);
                  cuts[s] < access->first_byte + access->byte_count; s++) {

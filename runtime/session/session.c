@@ -33,11 +33,7 @@ static sherd_status host_programs_init(host_programs *host, const sherd_options 
     host->plans = shd_alloc((size_t)host->rank_count, sizeof(shd_plan *));
     host->programs = shd_alloc((size_t)host->rank_count, sizeof(shd_program *));
     if (!host->plans || !host->programs) return shd_fail(SHERD_MEMORY, "no memory for the plans of all ranks");
-    for (int32_t r = 0; r < host->rank_count; r++) {
-        shd_policy policy;
-        shd_options_policy(options, r, &policy);
-        SHD_TRY(shd_plan_create(model, &policy, &host->plans[r]));
-    }
+    for (int32_t r = 0; r < host->rank_count; r++) SHD_TRY(shd_options_plan(options, model, r, &host->plans[r]));
     return SHERD_OK;
 }
 
@@ -79,16 +75,21 @@ static sherd_status plan_all(sherd_session *session, const sherd_model *model) {
 /* Equal on all ranks, or they would compute different things: plan, programs, and how gradients become updates. */
 static uint64_t fingerprint(const sherd_session *session) {
     const sherd_optimizer *optimizer = &session->options.optimizer;
-    const double numbers[] = {optimizer->lr,  optimizer->min_lr,   optimizer->beta1,        optimizer->beta2,
-                              optimizer->eps, optimizer->momentum, optimizer->weight_decay, session->options.clip};
+    const double numbers[] = {optimizer->lr,           optimizer->min_lr,     optimizer->beta1,
+                              optimizer->beta2,        optimizer->eps,        optimizer->momentum,
+                              optimizer->weight_decay, session->options.clip, optimizer->beta2_decay,
+                              optimizer->update_clip,  optimizer->scale_floor};
     uint64_t hash = SHD_HASH(shd_plan_hash(session->plan), optimizer->kind, optimizer->nesterov, optimizer->schedule,
                              optimizer->decay, shd_schedule_warmup_steps(optimizer), optimizer->total_steps,
-                             optimizer->decay_steps);
+                             optimizer->decay_steps, optimizer->ns_steps, optimizer->adjust_lr);
     hash = shd_hash_bytes(hash, numbers, sizeof numbers);
     const sherd_loss_scale *scale = &session->options.loss_scale;
     const double scales[] = {scale->initial, scale->minimum, scale->growth_interval, scale->hysteresis};
     if (session->options.precision == SHERD_FP16) hash = shd_hash_bytes(hash, scales, sizeof scales);
-    hash = shd_hash_bytes(hash, session->rules, (size_t)session->plan->tensor_count * sizeof *session->rules);
+    for (int32_t t = 0; t < session->plan->tensor_count; t++) {
+        const double rule[] = {session->rules[t].lr_factor, session->rules[t].weight_decay};
+        hash = shd_hash_bytes(hash, rule, sizeof rule);
+    }
     for (int32_t kind = 0; kind < SHD_PROGRAM_KINDS; kind++)
         if (session->programs[kind]) hash = SHD_HASH(hash, (int64_t)shd_program_hash(session->programs[kind]));
     return hash;
@@ -119,7 +120,7 @@ static sherd_status make_rules(sherd_session *session, const sherd_model *model)
     sherd_optimizer *optimizer = &session->options.optimizer;
     session->rules = shd_alloc((size_t)model->tensor_count, sizeof *session->rules);
     if (!session->rules) return shd_fail(SHERD_MEMORY, "no memory for the rules of %d tensors", model->tensor_count);
-    SHD_TRY(shd_tensor_rules_resolve(optimizer, model, session->rules));
+    SHD_TRY(shd_options_rules(optimizer, model, session->rules, NULL));
     optimizer->decay_patterns = NULL;
     optimizer->groups = NULL;
     optimizer->decay_pattern_count = optimizer->group_count = 0;

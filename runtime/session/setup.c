@@ -3,6 +3,7 @@
 #include "optim/loss_scale.h"
 #include "optim/optimizer.h"
 #include "optim/rules.h"
+#include "optim/whole.h"
 #include "runtime/base/memory.h"
 #include "runtime/base/status.h"
 #include "runtime/comm/comm.h"
@@ -57,20 +58,25 @@ sherd_status shd_options_check(const sherd_options *options) {
                         "timeout_s (run.timeout_s) is %g and start_timeout_s (run.start_timeout_s) %g; "
                         "both must be positive numbers of seconds",
                         options->timeout_s, options->start_timeout_s);
-    if (options->optimizer.kind == SHERD_MUON || options->optimizer.kind == SHERD_ADAFACTOR)
-        return shd_fail(SHERD_CONFIG, "optimizer.kind is muon or adafactor; sessions cannot run them yet");
     return shd_optimizer_check(&options->optimizer);
 }
 
-sherd_status shd_options_check_names(const sherd_optimizer *optimizer, const sherd_model *model) {
-    shd_tensor_rule *rules = shd_alloc((size_t)model->tensor_count, sizeof *rules);
-    if (!rules) return shd_fail(SHERD_MEMORY, "no memory for the rules of %d tensors", model->tensor_count);
-    sherd_status status = shd_tensor_rules_resolve(optimizer, model, rules);
-    shd_free(rules);
-    return status;
+sherd_status shd_options_rules(const sherd_optimizer *optimizer, const sherd_model *model, shd_tensor_rule *rules,
+                               shd_demand *demands) {
+    _Static_assert((int)SHD_WHOLE_STATES_MAX <= (int)SHD_MAX_OWNED_STATES, "a plan has room for an owner's states");
+    SHD_TRY(shd_tensor_rules_resolve(optimizer, model, rules));
+    for (int32_t t = 0; demands && t < model->tensor_count; t++) {
+        const sherd_tensor *tensor = &model->tensors[t];
+        demands[t] = (shd_demand){.whole = rules[t].whole};
+        if (!rules[t].whole) continue;
+        for (int32_t s = 0; s < SHD_WHOLE_STATES_MAX; s++)
+            demands[t].state_counts[s] = shd_whole_state_elements(optimizer, tensor, s);
+        demands[t].work_bytes = shd_whole_work_bytes(optimizer, tensor);
+    }
+    return SHERD_OK;
 }
 
-void shd_options_policy(const sherd_options *options, int32_t rank, shd_policy *out) {
+static void make_policy(const sherd_options *options, int32_t rank, shd_policy *out) {
     bool together = options->world_size > options->replicas && options->stage > 0;
     *out = (shd_policy){
         .rank = rank,
@@ -85,5 +91,24 @@ void shd_options_policy(const sherd_options *options, int32_t rank, shd_policy *
         .parameter_dtype = options->precision,
         .reduce_dtype = options->reduce_dtype,
         .gradient_slots = options->world_size > 1 ? GRADIENT_SLOTS_SHARED_HOST : GRADIENT_SLOTS_ALONE,
+        .owners_read_parameters = shd_whole_reads_parameters(&options->optimizer),
     };
+}
+
+sherd_status shd_options_plan(const sherd_options *options, const sherd_model *model, int32_t rank, shd_plan **out) {
+    SHD_TRY(shd_model_check(model));
+    shd_tensor_rule *rules = shd_alloc((size_t)model->tensor_count, sizeof *rules);
+    shd_demand *demands = shd_alloc((size_t)model->tensor_count, sizeof *demands);
+    sherd_status status = rules && demands
+                              ? shd_options_rules(&options->optimizer, model, rules, demands)
+                              : shd_fail(SHERD_MEMORY, "no memory for the rules of %d tensors", model->tensor_count);
+    if (status == SHERD_OK) {
+        shd_policy policy;
+        make_policy(options, rank, &policy);
+        policy.demands = demands;
+        status = shd_plan_create(model, &policy, out);
+    }
+    shd_free(rules);
+    shd_free(demands);
+    return status;
 }

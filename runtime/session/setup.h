@@ -4,6 +4,7 @@
 #define SHD_SESSION_SETUP_H
 
 #include "io/checkpoint.h"
+#include "optim/rules.h"
 #include "runtime/device/pool.h"
 #include "runtime/schedule/program.h"
 #include "shard/plan.h"
@@ -15,12 +16,15 @@
 /* Checks every option but rank and rendezvous. Fails: CONFIG, naming the key as a job file does. */
 sherd_status shd_options_check(const sherd_options *options);
 
-/* Checks that every name pattern of `optimizer`, a checked one, matches a tensor of `model`, of which a plan can be made.
- * Fails: CONFIG, naming key and pattern; MEMORY. */
-sherd_status shd_options_check_names(const sherd_optimizer *optimizer, const sherd_model *model);
+/* What each tensor of `model`, a checked one, has of its own under `optimizer`, another: fills rules and demands, both
+ * [model->tensor_count]; demands may be NULL.
+ * Fails: CONFIG, naming key and pattern. */
+sherd_status shd_options_rules(const sherd_optimizer *optimizer, const sherd_model *model, shd_tensor_rule *rules,
+                               shd_demand *demands);
 
-/* The policy that `options` ask for, on rank `rank`. AUTO is resolved here. */
-void shd_options_policy(const sherd_options *options, int32_t rank, shd_policy *out);
+/* The plan that `options`, checked ones, ask for on rank `rank`. AUTO is resolved here.
+ * Owns: destroy *out with shd_plan_destroy. Fails: ARGUMENT (the model), CONFIG (what a pattern or group names), MEMORY. */
+sherd_status shd_options_plan(const sherd_options *options, const sherd_model *model, int32_t rank, shd_plan **out);
 
 /* Whether a session with these options and this plan can load the checkpoint: one of the same optimizer, ranks, stage
  * and plan. Fails: DATA, with the path and what differs. */

@@ -14,7 +14,8 @@
 
 /* --- what there is to store --------------------------------------------------------------------------------------- */
 
-/* The slices of one rank's shards: parameters of every tensor, then each optimizer state. */
+/* The slices of one rank: its shards of the parameters of every tensor and of each optimizer state, and the states of
+ * the tensors that it owns. */
 typedef struct slice_list {
     const shd_plan *plan;
     const char *state;
@@ -48,6 +49,10 @@ static sherd_status list_slices(sherd_session *session, int32_t rank, slice_list
         list.state = s < 0 ? SHD_CHECKPOINT_PARAMETER : shd_optimizer_state_name(&session->options.optimizer, s);
         status = shd_engine_visit(session->engine, s, rank, append_slice, &list);
     }
+    for (int32_t s = 0; s < shd_whole_state_count(&session->options.optimizer) && status == SHERD_OK; s++) {
+        list.state = shd_whole_state_name(&session->options.optimizer, s);
+        status = shd_engine_visit_owned(session->engine, s, rank, append_slice, &list);
+    }
     if (status == SHERD_OK)
         *out = list;
     else
@@ -67,6 +72,11 @@ static const char *optimizer_name(const sherd_options *options) {
     return "";
 }
 
+/* States that any tensor has. */
+static int32_t count_states(const sherd_optimizer *optimizer) {
+    return shd_optimizer_state_count(optimizer) + shd_whole_state_count(optimizer);
+}
+
 static shd_mesh mesh_of(const sherd_session *session) { return shd_policy_mesh(&session->plan->policy); }
 
 static void describe_session(const sherd_session *session, const char *note, shd_checkpoint_manifest *out) {
@@ -80,7 +90,7 @@ static void describe_session(const sherd_session *session, const char *note, shd
                                      .stage = session->options.stage,
                                      .layout_hash = shd_plan_layout_hash(session->plan),
                                      .optimizer = optimizer_name(&session->options),
-                                     .state_count = session->plan->policy.state_count,
+                                     .state_count = count_states(&session->options.optimizer),
                                      .state_dtype = session->plan->policy.state_dtype,
                                      .tensor_count = session->plan->tensor_count,
                                      .tensors = session->plan->tensors,
@@ -89,8 +99,10 @@ static void describe_session(const sherd_session *session, const char *note, shd
         out->loss_scale = (shd_checkpoint_scale){.scale = progress.loss_scale.scale,
                                                  .good_steps = progress.loss_scale.good_steps,
                                                  .hysteresis = progress.loss_scale.hysteresis};
+    int32_t elementwise = session->plan->policy.state_count;
     for (int32_t s = 0; s < out->state_count; s++)
-        out->state_names[s] = shd_optimizer_state_name(&session->options.optimizer, s);
+        out->state_names[s] = s < elementwise ? shd_optimizer_state_name(&session->options.optimizer, s)
+                                              : shd_whole_state_name(&session->options.optimizer, s - elementwise);
 }
 
 /* --- saving ------------------------------------------------------------------------------------------------------- */
@@ -105,11 +117,35 @@ static sherd_status write_rank(sherd_session *session, const char *dir) {
     return status;
 }
 
+/* What a manifest says of the sizes of states: as io/checkpoint.h has it. Release with shd_free. */
+static int64_t *list_state_elements(const shd_plan *plan, int32_t state_count) {
+    int64_t *elements = shd_alloc((size_t)plan->tensor_count * (size_t)state_count, sizeof *elements);
+    for (int32_t t = 0; elements && t < plan->tensor_count; t++) {
+        const shd_tensor_place *place = &plan->places[t];
+        int64_t *states = &elements[(int64_t)t * state_count];
+        for (int32_t s = 0; s < state_count; s++) {
+            int32_t owned = s - plan->policy.state_count;
+            if (owned >= 0)
+                states[s] = place->whole ? place->state_counts[owned] : 0;
+            else if (!place->whole && !plan->tensors[t].frozen)
+                states[s] = place->element_count;
+        }
+    }
+    return elements;
+}
+
 static sherd_status commit(const sherd_session *session, const char *dir, const char *note) {
     if (session->options.rank != 0) return SHERD_OK;
     shd_checkpoint_manifest manifest;
+    int64_t *elements = NULL;
     describe_session(session, note, &manifest);
-    return shd_checkpoint_commit(dir, &manifest);
+    if (session->plan->has_owners) {
+        manifest.state_elements = elements = list_state_elements(session->plan, manifest.state_count);
+        if (!elements) return shd_fail(SHERD_MEMORY, "no memory for a checkpoint's manifest");
+    }
+    sherd_status status = shd_checkpoint_commit(dir, &manifest);
+    shd_free(elements);
+    return status;
 }
 
 sherd_status sherd_session_save(sherd_session *session, const char *dir, const char *note) {
@@ -163,11 +199,11 @@ sherd_status shd_checkpoint_fits(const shd_checkpoint *checkpoint, const sherd_o
                         path, saved->world_size, saved->world_size == 1 ? "" : "s", saved->stage, split,
                         options->replicas > 1 ? " in each replica" : "", options->stage, ranks, saved->stage, ranks,
                         saved->stage);
-    if (saved->state_count != plan->policy.state_count)
+    if (saved->state_count != count_states(&options->optimizer))
         return shd_fail(SHERD_DATA,
                         "%s: saved with %d values of optimizer state for each parameter, but this job has %d; set "
                         "optimizer.momentum as it was",
-                        path, saved->state_count, plan->policy.state_count);
+                        path, saved->state_count, count_states(&options->optimizer));
     if (saved->state_dtype != plan->policy.state_dtype)
         return shd_fail(SHERD_DATA,
                         "%s: saved with optimizer.state_dtype: %s, but this job has %s; set it as it was (--set "

@@ -94,19 +94,6 @@ sherd_status shd_job_model(const shd_job *job, shd_model **out) {
     return status == SHERD_CONFIG ? shd_job_fail_within(job, status) : status;
 }
 
-/* Looks at the optimizer's patterns too, which only a model can be held against. */
-static sherd_status make_plan(const shd_job *job, const sherd_optimizer *optimizer, const sherd_model *model,
-                              const shd_policy *policy, shd_plan **out) {
-    shd_plan *plan;
-    SHD_TRY(shd_plan_create(model, policy, &plan));
-    sherd_status status = shd_options_check_names(optimizer, model);
-    if (status == SHERD_OK)
-        *out = plan;
-    else
-        shd_plan_destroy(plan);
-    return status == SHERD_CONFIG ? shd_job_fail_within(job, status) : status;
-}
-
 sherd_status shd_job_plan(const shd_job *job, int32_t stage, int32_t rank, shd_plan **out) {
     sherd_options options;
     shd_job_options(job, &options);
@@ -114,13 +101,11 @@ sherd_status shd_job_plan(const shd_job *job, int32_t stage, int32_t rank, shd_p
     if (status != SHERD_OK) return shd_job_fail_within(job, status);
     options.stage = stage;
     if (stage == 0) options.replicas = 1; /* where every rank has everything already */
-    shd_policy policy;
-    shd_options_policy(&options, rank, &policy);
     shd_model *model;
     SHD_TRY(shd_job_model(job, &model));
-    status = make_plan(job, &options.optimizer, shd_model_describe(model), &policy, out);
+    status = shd_options_plan(&options, shd_model_describe(model), rank, out);
     shd_model_destroy(model);
-    return status;
+    return status == SHERD_CONFIG ? shd_job_fail_within(job, status) : status;
 }
 
 const char *shd_gather_text(const shd_policy *policy) {

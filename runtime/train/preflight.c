@@ -87,10 +87,21 @@ static sherd_status look(const shd_job *job, const output *out, char above[SHD_P
     return access(above, W_OK | X_OK) == 0 ? SHERD_OK : refuse(job, out, "cannot write in", above, errno);
 }
 
+/* What a checkpoint stores. */
+static int64_t count_stored_bytes(const shd_plan *plan) {
+    int64_t bytes = plan->parameter_count * SHD_FLOAT_BYTES;
+    for (int32_t t = 0; t < plan->tensor_count; t++) {
+        const shd_tensor_place *place = &plan->places[t];
+        for (int32_t s = 0; s < SHD_MAX_OWNED_STATES; s++) bytes += place->state_counts[s] * SHD_FLOAT_BYTES;
+        if (!place->whole && !plan->tensors[t].frozen)
+            bytes += plan->policy.state_count * shd_span_bytes(plan->policy.state_dtype, place->element_count);
+    }
+    return bytes;
+}
+
 static sherd_status check_room(const shd_job *job, const shd_plan *plan, const char *above) {
     struct statvfs about;
-    int64_t wanted = plan->parameter_count * SHD_FLOAT_BYTES +
-                     plan->policy.state_count * shd_span_bytes(plan->policy.state_dtype, plan->trainable_count);
+    int64_t wanted = count_stored_bytes(plan);
     /* A file system that does not tell may have room. */
     if (statvfs(above, &about) != 0 || about.f_blocks == 0) return SHERD_OK;
     int64_t there = (int64_t)about.f_bavail * (int64_t)about.f_frsize;

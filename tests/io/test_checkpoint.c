@@ -252,7 +252,7 @@ Test(checkpoint, is_not_committed_unless_all_is_there) {
     commit_is_refused(lose_slice, SHERD_DATA, "no rank's file holds elements 43 to 85 of exp_avg of tensor wte.weight");
     commit_is_refused(lose_element, SHERD_DATA,
                       "no rank's file holds elements 43 to 44 of parameter of tensor wte.weight");
-    commit_is_refused(reach_too_far, SHERD_DATA, "it holds elements 44 to 86 of tensor wte.weight, which has 85");
+    commit_is_refused(reach_too_far, SHERD_DATA, "it holds elements 44 to 86 of parameter of tensor wte.weight, which has 85");
     commit_is_refused(rename_tensor, SHERD_DATA, "it holds parameter of tensor other, which is unknown");
     commit_is_refused(rename_state, SHERD_DATA, "it holds other of tensor wte.weight, which has no such state");
     commit_is_refused(melt, SHERD_DATA, "which has no such state");

@@ -98,6 +98,29 @@ static const sherd_unit deep_units[] = {
     {.name = "head", .first_tensor = 6, .tensor_count = 1, .shares = shares_first, .share_count = 1},
 };
 
+#define MUON_BLOCK(index)                                                                                              \
+    {.name = "ln" index, .dim_count = 1, .shape = {17}}, {.name = "fc" index, .dim_count = 2, .shape = {17, 68}},      \
+        {.name = "bias" index, .dim_count = 1, .shape = {68}},                                                         \
+        {.name = "proj" index, .dim_count = 2, .shape = {68, 17}}, {                                                   \
+        .name = "small" index, .dim_count = 2, .shape = { 5, 5 }                                                       \
+    }
+static const sherd_tensor muon_tensors[] = {
+    {.name = "wte", .dim_count = 2, .shape = {257, 17}},
+    MUON_BLOCK("0"),
+    MUON_BLOCK("1"),
+    MUON_BLOCK("2"),
+    MUON_BLOCK("3"),
+    {.name = "norm", .dim_count = 1, .shape = {17}},
+};
+static const sherd_unit muon_units[] = {
+    {.name = "embed", .first_tensor = 0, .tensor_count = 1, .output_bytes = 100, .activation_bytes = 100},
+    {.name = "h.0", .first_tensor = 1, .tensor_count = 5, .output_bytes = 100, .activation_bytes = 100},
+    {.name = "h.1", .first_tensor = 6, .tensor_count = 5, .output_bytes = 200, .activation_bytes = 200},
+    {.name = "h.2", .first_tensor = 11, .tensor_count = 5, .output_bytes = 100, .activation_bytes = 100},
+    {.name = "h.3", .first_tensor = 16, .tensor_count = 5, .output_bytes = 100, .activation_bytes = 100},
+    {.name = "head", .first_tensor = 21, .tensor_count = 1, .shares = shares_first, .share_count = 1},
+};
+
 #define COUNT(table) (int32_t)(sizeof(table) / sizeof *(table))
 #define MODEL(units_, tensors_, scratch, logits)                                                                       \
     {                                                                                                                  \
@@ -117,9 +140,12 @@ static const struct {
     [CASE_RECOMPUTED] = {"recomputed", MODEL(tied_units, tied_tensors, 4096, 0)},
     [CASE_PART] = {"part recomputed", MODEL(tied_units, tied_tensors, 4096, 0)},
     [CASE_DEEP] = {"deep", MODEL(deep_units, deep_tensors, 4096, 1000)},
+    [CASE_MUON] = {"muon", MODEL(muon_units, muon_tensors, 4096, 1000)},
+    [CASE_ADAFACTOR] = {"adafactor", MODEL(deep_units, deep_tensors, 4096, 1000)},
 };
 
 const char *case_model_name(case_model model) { return models[model].name; }
+bool case_is_owned(case_model model) { return model == CASE_MUON || model == CASE_ADAFACTOR; }
 
 static void must(sherd_status status) {
     if (status == SHERD_OK) return;
@@ -127,9 +153,32 @@ static void must(sherd_status status) {
     abort();
 }
 
+/* What needs an owner; as many states as Muon and Adafactor have. */
+static void make_demands(case_model model, shd_demand *demands) {
+    const sherd_model *described = &models[model].model;
+    for (int32_t u = 0; u < described->unit_count; u++)
+        for (int32_t i = 0; i < described->units[u].tensor_count; i++) {
+            int32_t t = described->units[u].first_tensor + i;
+            const sherd_tensor *tensor = &described->tensors[t];
+            int64_t rows = tensor->dim_count > 0 ? tensor->shape[0] : 1;
+            int64_t columns = tensor->dim_count > 1 ? tensor->shape[1] : 1;
+            bool matrix = tensor->dim_count == 2, hidden = u > 0 && u < described->unit_count - 1;
+            demands[t] = (shd_demand){.whole = model == CASE_ADAFACTOR || (matrix && hidden), .work_bytes = 100};
+            if (model == CASE_MUON)
+                demands[t].state_counts[0] = rows * columns;
+            else if (matrix)
+                demands[t].state_counts[0] = rows, demands[t].state_counts[1] = columns;
+            else
+                demands[t].state_counts[2] = rows;
+        }
+}
+
 case_programs case_compile(case_model model, case_policy policy, shd_program_kind kind, int32_t micro_steps,
                            bool clip) {
     case_programs made = {.rank_count = policy.world_size};
+    bool owned = case_is_owned(model);
+    shd_demand demands[COUNT(muon_tensors)];
+    if (owned) make_demands(model, demands);
     for (int32_t r = 0; r < policy.world_size; r++) {
         shd_policy planned = {.rank = r,
                               .world_size = policy.world_size,
@@ -137,7 +186,9 @@ case_programs case_compile(case_model model, case_policy policy, shd_program_kin
                               .stage = policy.stage,
                               .gather_shared = policy.shared,
                               .prefetch = policy.prefetch,
-                              .state_count = 2,
+                              .state_count = model == CASE_ADAFACTOR ? 0 : 2,
+                              .demands = owned ? demands : NULL,
+                              .owners_read_parameters = model == CASE_ADAFACTOR,
                               .recompute = model == CASE_RECOMPUTED ? SHERD_RECOMPUTE_UNIT
                                            : model == CASE_PART     ? SHERD_RECOMPUTE_PART
                                                                     : policy.recompute,

@@ -15,9 +15,13 @@ typedef enum case_model {
     CASE_RECOMPUTED,   /* the tied one; embed and block run forward again */
     CASE_PART,         /* the same; they make part of what they leave again */
     CASE_DEEP,         /* five blocks of two sizes, tied */
+    CASE_MUON,         /* four blocks with matrices that need owners and vectors that do not, tied */
+    CASE_ADAFACTOR,    /* the deep one; everything needs owners, who read parameters too */
     CASE_MODELS
 } case_model;
 const char *case_model_name(case_model model);
+/* Whether tensors have owners: then clipping makes no difference. */
+bool case_is_owned(case_model model);
 
 typedef struct case_policy {
     int32_t world_size, stage, prefetch, gradient_slots, replicas; /* replicas: 0 is 1 */
