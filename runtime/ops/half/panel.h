@@ -133,23 +133,46 @@ static inline void pack_pair_panels(const half_block *b, int64_t pairs, int pane
         pair_panels_across(b, pairs, panel_width, out);
 }
 
-/* `pairs` and `panel_width` are multiples of 16. */
-static inline void pack_row_panels(const half_block *b, int64_t pairs, int panel_width, uint32_t *out) {
+/* The place of 16 widths' rows of 16 pairs in row panels. */
+static inline uint32_t *row_panel_at(int64_t pair, int64_t width, int64_t pairs, int panel_width, uint32_t *out) {
+    return out + width / panel_width * pairs * panel_width + pair * panel_width + width % panel_width * BLOCK;
+}
+
+static inline void row_panels_along(const half_block *b, int64_t pairs, int panel_width, uint32_t *out) {
     for (int64_t width = 0; width < b->width; width += BLOCK)
         for (int64_t pair = 0; pair < pairs; pair += BLOCK) {
             pair_vector v[BLOCK];
-            if (b->depth_along_rows) {
-                load_rows(b, pair, width, v);
-            } else {
-                uint32_t rows[BLOCK][BLOCK];
-                for (int i = 0; i < BLOCK; i++) load_pair(b, pair + i, width, rows[i]);
-                memcpy(v, rows, sizeof rows);
-                transpose(v);
-            }
-            uint32_t *to =
-                out + width / panel_width * pairs * panel_width + pair * panel_width + width % panel_width * BLOCK;
-            memcpy(to, v, sizeof v);
+            load_rows(b, pair, width, v);
+            memcpy(row_panel_at(pair, width, pairs, panel_width, out), v, sizeof v);
         }
+}
+
+/* 32 rows at a time are read from end to end, by whole cache lines. */
+static inline void row_panels_across(const half_block *b, int64_t pairs, int panel_width, uint32_t *out) {
+    enum { HALVES = LINE / BLOCK };
+    for (int64_t pair = 0; pair < pairs; pair += BLOCK)
+        for (int64_t width = 0; width < b->width; width += LINE) {
+            uint32_t rows[HALVES][BLOCK][BLOCK];
+            for (int i = 0; i < BLOCK; i++) {
+                prefetch_pair(b, pair + AHEAD + i, width, LINE);
+                for (int h = 0; h < HALVES && width + h * BLOCK < b->width; h++)
+                    load_pair(b, pair + i, width + h * BLOCK, rows[h][i]);
+            }
+            for (int h = 0; h < HALVES && width + h * BLOCK < b->width; h++) {
+                pair_vector v[BLOCK];
+                memcpy(v, rows[h], sizeof v);
+                transpose(v);
+                memcpy(row_panel_at(pair, width + h * BLOCK, pairs, panel_width, out), v, sizeof v);
+            }
+        }
+}
+
+/* `pairs` and `panel_width` are multiples of 16. */
+static inline void pack_row_panels(const half_block *b, int64_t pairs, int panel_width, uint32_t *out) {
+    if (b->depth_along_rows)
+        row_panels_along(b, pairs, panel_width, out);
+    else
+        row_panels_across(b, pairs, panel_width, out);
 }
 
 #endif
