@@ -50,6 +50,13 @@ static inline bool shd_mesh_has(const shd_mesh *mesh, shd_scope scope, int32_t r
                                          : true;
 }
 
+/* Which micro-batch of a global batch, in data order, the rank runs at micro-step `k` of `micro_steps`: a replica runs a
+ * block of neighbours, its ranks in turn. */
+static inline int64_t shd_mesh_micro_batch(const shd_mesh *mesh, int32_t micro_steps, int32_t k) {
+    int64_t split = shd_mesh_split(mesh);
+    return shd_mesh_replica(mesh) * micro_steps * split + k * split + shd_mesh_place(mesh);
+}
+
 /* Elements that one of several ranks works on for all of them. */
 typedef struct shd_part {
     int64_t first, count;

@@ -76,6 +76,11 @@ sherd_status shd_options_rules(const sherd_optimizer *optimizer, const sherd_mod
     return SHERD_OK;
 }
 
+int64_t sherd_micro_batch(const sherd_options *options, int32_t micro_step) {
+    const shd_mesh mesh = {.rank = options->rank, .world_size = options->world_size, .replicas = options->replicas};
+    return shd_mesh_micro_batch(&mesh, options->micro_steps, micro_step);
+}
+
 static void make_policy(const sherd_options *options, int32_t rank, shd_policy *out) {
     bool together = options->world_size > options->replicas && options->stage > 0;
     *out = (shd_policy){

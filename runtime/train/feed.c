@@ -114,9 +114,8 @@ static sherd_status read_row(const shd_feed *feed, slot *into, int32_t micro_ste
 /* The number in the run of the first sequence of this rank's micro-batch `micro_step` in step `step`. */
 static int64_t first_of_micro_batch(const shd_feed *feed, int64_t step, int32_t micro_step) {
     const shd_mesh *mesh = &feed->config.mesh;
-    int64_t of_replica = (int64_t)feed->config.micro_steps * shd_mesh_split(mesh);
-    int64_t first = (step * mesh->replicas + shd_mesh_replica(mesh)) * of_replica;
-    int64_t micro_batch = first + micro_step * shd_mesh_split(mesh) + shd_mesh_place(mesh);
+    int64_t of_step = (int64_t)feed->config.micro_steps * mesh->world_size;
+    int64_t micro_batch = step * of_step + shd_mesh_micro_batch(mesh, feed->config.micro_steps, micro_step);
     return feed->first + micro_batch * feed->config.micro_batch;
 }
 

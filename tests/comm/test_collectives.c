@@ -13,6 +13,7 @@ enum { WORLDS = sizeof worlds / sizeof *worlds };
 typedef struct job {
     char name[64];
     int64_t shard; /* elements */
+    int32_t replicas;
     bool flag;
 } job;
 
@@ -124,4 +125,98 @@ Test(collectives, a_reduce_is_the_rank_ordered_fold_bit_for_bit, .timeout = 60) 
     static const int64_t shards[] = {0, 1, 17, 17 * 257, 65536 + 2048 + 5};
     for (int w = 0; w < WORLDS; w++)
         for (int s = 0; s < 5; s++) both_styles(worlds[w], reduce_body, &(job){.shard = shards[s]});
+}
+
+/* --- replicas ----------------------------------------------------------------------------------------------------- */
+
+static sherd_status meet_replicas(int32_t rank, int32_t world, const job *work, shd_comm **comm) {
+    shd_comm_config config = ranks_config(rank, world, work->name, 128 + 2 * 4 * work->shard + 64);
+    config.replicas = work->replicas;
+    config.host_bytes = 64;
+    return shd_comm_create(&config, comm);
+}
+
+/* Whole blocks of 256 for each replica; where the part of replica `p` begins. */
+static int64_t part_size(const job *work) {
+    return ((work->shard + work->replicas - 1) / work->replicas + 255) / 256 * 256;
+}
+static int64_t part_begin(const job *work, int32_t p) {
+    int64_t begin = p * part_size(work);
+    return begin < work->shard ? begin : work->shard;
+}
+
+static float replica_sum(int32_t place, int32_t split, int32_t replicas, int64_t i) {
+    volatile float sum = value_of(place, i);
+    for (int32_t p = 1; p < replicas; p++) sum = sum + value_of(p * split + place, i);
+    return sum;
+}
+
+/* First the own part alone is changed, then all of it is there. */
+static int replicas_body(int32_t rank, int32_t world, void *argument) {
+    const job *work = argument;
+    int32_t split = world / work->replicas, own = rank / split;
+    int64_t count = work->shard, part = part_size(work);
+    shd_comm *comm;
+    if (meet_replicas(rank, world, work, &comm)) return 1;
+    float *values = (float *)((char *)shd_comm_exported(comm, rank) + 128);
+    for (int64_t i = 0; i < count; i++) values[i] = value_of(rank, i);
+    char all[RANKS_MAX];
+    if (shd_comm_exchange(comm, "", 1, all)) return 2;
+    if (shd_comm_reduce_replicas(comm, values, count, part)) return 3;
+    for (int64_t i = 0; i < count; i++) {
+        bool mine = i >= part_begin(work, own) && i < part_begin(work, own + 1);
+        float expected = mine ? replica_sum(rank % split, split, work->replicas, i) : value_of(rank, i);
+        if (!same_bits(values[i], expected)) return 4;
+    }
+    if (shd_comm_exchange(comm, "", 1, all)) return 5;
+    if (shd_comm_gather_replicas(comm, values, count, part)) return 6;
+    for (int64_t i = 0; i < count; i++)
+        if (!same_bits(values[i], replica_sum(rank % split, split, work->replicas, i))) return 7;
+    if (shd_comm_exchange(comm, "", 1, all)) return 8;
+    shd_comm_destroy(comm);
+    return 0;
+}
+
+Test(collectives, replicas_add_up_their_parts_in_order_and_copy_the_others, .timeout = 60) {
+    static const int32_t meshes[][2] = {{2, 1}, {2, 2}, {3, 3}, {4, 2}, {6, 2}, {6, 3}, {8, 4}}; /* ranks, replicas */
+    static const int64_t counts[] = {0, 256, 1024, 17 * 256, 3 * 65536 + 512};
+    for (size_t m = 0; m < sizeof meshes / sizeof *meshes; m++)
+        for (int s = 0; s < 5; s++)
+            both_styles(meshes[m][0], replicas_body, &(job){.shard = counts[s], .replicas = meshes[m][1]});
+}
+
+/* Gathers, reduces, awaits and HOST memory are those of a shard group: two replicas of two ranks, of which the second
+ * has not come to signal. */
+static int groups_body(int32_t rank, int32_t world, void *argument) {
+    const job *work = argument;
+    shd_comm *comm;
+    if (meet_replicas(rank, world, work, &comm)) return 1;
+    int32_t split = world / work->replicas, place = rank % split, first = rank - place;
+    char all[RANKS_MAX];
+    int32_t *host = shd_comm_host(comm);
+    if (place == 0) *host = rank;
+    float *shard = (float *)((char *)shd_comm_exported(comm, rank) + 128), full[2 * 16], sum[16];
+    for (int64_t i = 0; i < 32; i++) shard[i] = value_of(rank, i);
+    if (first == 0) shd_comm_signal(comm, 1, 0);
+    if (shd_comm_exchange(comm, "", 1, all)) return 2;
+    if (*host != first) return 3;
+    if (shd_comm_gather(comm, SHD_COLLECTIVE_GATHER, full, shard, 64)) return 4;
+    for (int64_t i = 0; i < 32; i++)
+        if (!same_bits(full[i], value_of(first + (int32_t)(i / 16), i % 16))) return 5;
+    if (shd_comm_reduce(comm, sum, shard, SHERD_FP32, 16, true)) return 6;
+    for (int64_t i = 0; i < 16; i++)
+        if (!same_bits(sum[i], value_of(first, place * 16 + i) + value_of(first + 1, place * 16 + i))) return 7;
+    if (shd_comm_reached(comm, SHD_SCOPE_GROUP, 1, 0, 1) != (first == 0)) return 8;
+    if (shd_comm_reached(comm, SHD_SCOPE_REPLICAS, 1, 0, 1) || shd_comm_reached(comm, SHD_SCOPE_ALL, 1, 0, 1)) return 9;
+    if (shd_comm_exchange(comm, "", 1, all)) return 10;
+    if (rank == 2) shd_comm_signal(comm, 1, 0);
+    if (shd_comm_exchange(comm, "", 1, all)) return 11;
+    if (shd_comm_reached(comm, SHD_SCOPE_REPLICAS, 1, 0, 1) != (place == 0)) return 12;
+    if (shd_comm_exchange(comm, "", 1, all)) return 13;
+    shd_comm_destroy(comm);
+    return 0;
+}
+
+Test(collectives, a_shard_group_keeps_to_itself, .timeout = 60) {
+    both_styles(4, groups_body, &(job){.shard = 64, .replicas = 2});
 }

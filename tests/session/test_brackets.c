@@ -16,6 +16,7 @@ static int train(void *user, const sherd_options *options) {
     sherd_session *session;
     toy_oracle oracle;
     toy_oracle_init(&oracle);
+    oracle.blocks = options->replicas;
     EXPECT(sherd_session_create(options, toy_model(), &session) == SHERD_OK);
     EXPECT(sherd_session_fill(session, toy_fill, NULL) == SHERD_OK);
     int64_t calls = 0;
@@ -56,27 +57,36 @@ static sherd_options toy_options(int ranks, int stage, sherd_gather gather) {
     return options;
 }
 
-static void train_everywhere(int ranks) {
-    for (int stage = 0; stage <= 3; stage++)
+static void train_everywhere(int ranks, int replicas) {
+    for (int stage = replicas > 1; stage <= 3; stage++)
         for (int gather = SHERD_GATHER_SHARED; gather <= SHERD_GATHER_COPY; gather++)
             for (int prefetch = 0; prefetch <= 2; prefetch += stage == 3 ? 1 : 3) {
                 if (stage == 0 && gather == SHERD_GATHER_SHARED) continue;
                 sherd_options options = toy_options(ranks, stage, (sherd_gather)gather);
                 options.prefetch = prefetch;
+                options.replicas = replicas;
                 for (int recompute = SHERD_RECOMPUTE_NONE; recompute <= SHERD_RECOMPUTE_PART; recompute++) {
                     options.recompute = (sherd_recompute)recompute;
                     int line = run_ranks(ranks, &options, train, NULL);
-                    cr_assert_eq(line, 0, "%d ranks, stage %d, gather %d, prefetch %d, recompute %d: line %d", ranks,
-                                 stage, gather, prefetch, recompute, line);
+                    cr_assert_eq(line, 0,
+                                 "%d ranks, %d replicas, stage %d, gather %d, prefetch %d, recompute %d: line %d",
+                                 ranks, replicas, stage, gather, prefetch, recompute, line);
                 }
             }
 }
 
-Test(brackets, one_rank_trains_as_brute_force_does, .timeout = 60) { train_everywhere(1); }
-Test(brackets, two_ranks_train_as_brute_force_does, .timeout = 60) { train_everywhere(2); }
-Test(brackets, three_ranks_train_as_brute_force_does, .timeout = 60) { train_everywhere(3); }
-Test(brackets, four_ranks_train_as_brute_force_does, .timeout = 120) { train_everywhere(4); }
-Test(brackets, eight_ranks_train_as_brute_force_does, .timeout = 240) { train_everywhere(8); }
+Test(brackets, one_rank_trains_as_brute_force_does, .timeout = 60) { train_everywhere(1, 1); }
+Test(brackets, two_ranks_train_as_brute_force_does, .timeout = 60) { train_everywhere(2, 1); }
+Test(brackets, three_ranks_train_as_brute_force_does, .timeout = 60) { train_everywhere(3, 1); }
+Test(brackets, four_ranks_train_as_brute_force_does, .timeout = 120) { train_everywhere(4, 1); }
+Test(brackets, eight_ranks_train_as_brute_force_does, .timeout = 240) { train_everywhere(8, 1); }
+
+/* Their sums are the oracle's of as many blocks. */
+Test(brackets, two_replicas_of_one_rank_train_as_brute_force_does, .timeout = 60) { train_everywhere(2, 2); }
+Test(brackets, two_replicas_of_two_ranks_train_as_brute_force_does, .timeout = 120) { train_everywhere(4, 2); }
+Test(brackets, three_replicas_of_two_ranks_train_as_brute_force_does, .timeout = 120) { train_everywhere(6, 3); }
+Test(brackets, two_replicas_of_four_ranks_train_as_brute_force_does, .timeout = 240) { train_everywhere(8, 2); }
+Test(brackets, four_replicas_of_two_ranks_train_as_brute_force_does, .timeout = 240) { train_everywhere(8, 4); }
 
 /* With a bound that bites, the update is the oracle's times the clip scale; here only that it bites, alike on all ranks
  * and stages. */
@@ -85,6 +95,7 @@ static int train_clipped(void *user, const sherd_options *options) {
     sherd_session *session;
     toy_oracle oracle;
     toy_oracle_init(&oracle);
+    oracle.blocks = options->replicas;
     EXPECT(sherd_session_create(options, toy_model(), &session) == SHERD_OK);
     EXPECT(sherd_session_fill(session, toy_fill, NULL) == SHERD_OK);
     sherd_step_result result;
@@ -110,11 +121,14 @@ static int train_clipped(void *user, const sherd_options *options) {
 Test(brackets, clipping_scales_every_gradient_by_the_bound_over_the_norm, .timeout = 60) {
     for (int ranks = 1; ranks <= 4; ranks += ranks)
         for (int stage = 0; stage <= 3; stage++) {
-            sherd_options options = toy_options(ranks, stage, SHERD_GATHER_AUTO);
-            options.clip = 0.5;
-            float first_element;
-            int line = run_ranks(ranks, &options, train_clipped, &first_element);
-            cr_assert_eq(line, 0, "%d ranks, stage %d: line %d", ranks, stage, line);
+            for (int replicas = 1; replicas <= (stage > 0 ? ranks : 1); replicas += replicas) {
+                sherd_options options = toy_options(ranks, stage, SHERD_GATHER_AUTO);
+                options.clip = 0.5;
+                options.replicas = replicas;
+                float first_element;
+                int line = run_ranks(ranks, &options, train_clipped, &first_element);
+                cr_assert_eq(line, 0, "%d ranks, %d replicas, stage %d: line %d", ranks, replicas, stage, line);
+            }
         }
 }
 
@@ -168,6 +182,7 @@ static int train_and_evaluate(void *user, const sherd_options *options) {
     sherd_session *session;
     toy_oracle oracle;
     toy_oracle_init(&oracle);
+    oracle.blocks = options->replicas;
     EXPECT(sherd_session_create(options, toy_model(), &session) == SHERD_OK);
     EXPECT(sherd_session_fill(session, toy_fill, NULL) == SHERD_OK);
     for (int step = 0; step < STEPS; step++) {

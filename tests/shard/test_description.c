@@ -69,6 +69,10 @@ SPOIL(negative_states, policy->state_count = -1)
 SPOIL(no_gradient_slots, policy->gradient_slots = 0)
 SPOIL(too_many_gradient_slots, policy->gradient_slots = INT32_MAX)
 SPOIL(shared_at_stage_0, policy->stage = 0; policy->gather_shared = true)
+SPOIL(shared_by_replicas_of_one, policy->replicas = 2; policy->gather_shared = true)
+SPOIL(replicas_of_less_than_one, policy->replicas = 3)
+SPOIL(negative_replicas, policy->replicas = -1)
+SPOIL(replicas_at_stage_0, policy->replicas = 2; policy->stage = 0)
 SPOIL(shared_alone, policy->world_size = 1; policy->gather_shared = true)
 /* clang-format on */
 
@@ -127,6 +131,10 @@ static const refusal refusals[] = {
     {too_many_gradient_slots, SHERD_CONFIG, "gradient_slots"},
     {shared_at_stage_0, SHERD_CONFIG, "stage 0"},
     {shared_alone, SHERD_CONFIG, "one rank"},
+    {shared_by_replicas_of_one, SHERD_CONFIG, "one rank"},
+    {replicas_of_less_than_one, SHERD_CONFIG, "shard.replicas is 3, which does not divide the 2 ranks"},
+    {negative_replicas, SHERD_CONFIG, "shard.replicas is -1"},
+    {replicas_at_stage_0, SHERD_CONFIG, "shard.replicas is 2 at stage 0"},
 };
 
 Test(description, that_makes_no_sense_is_refused_and_the_culprit_named) {

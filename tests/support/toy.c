@@ -59,7 +59,7 @@ static float gradient_at(int32_t tensor, int64_t i, int64_t sample, int32_t unit
 }
 
 void toy_oracle_init(toy_oracle *oracle) {
-    oracle->sample = 0;
+    oracle->sample = oracle->blocks = 0;
     for (int32_t t = 0; t < TOY_TENSORS; t++) {
         size_t bytes = (size_t)(toy_count(t) + 1) * sizeof(float);
         oracle->parameters[t] = calloc(1, bytes);
@@ -85,13 +85,21 @@ static float sample_gradient(const toy_oracle *oracle, int32_t t, int64_t i, int
     return t == TOY_TABLE ? gradient_at(t, i, sample, 3, parameter, scale) + own : own;
 }
 
+static float block_gradient(const toy_oracle *oracle, int32_t t, int64_t i, int64_t first, int64_t count, float scale) {
+    float sum = sample_gradient(oracle, t, i, first, scale);
+    for (int64_t b = 1; b < count; b++) sum += sample_gradient(oracle, t, i, first + b, scale);
+    return sum;
+}
+
 void toy_oracle_step(toy_oracle *oracle, int64_t batch, float lr) {
     float scale = 1.0f / (float)batch;
+    int64_t block = oracle->blocks ? batch / oracle->blocks : batch;
     for (int32_t t = 0; t < TOY_TENSORS; t++) {
         if (tensors[t].frozen) continue;
         for (int64_t i = 0; i < toy_count(t); i++) {
-            float sum = sample_gradient(oracle, t, i, oracle->sample, scale);
-            for (int64_t b = 1; b < batch; b++) sum += sample_gradient(oracle, t, i, oracle->sample + b, scale);
+            float sum = block_gradient(oracle, t, i, oracle->sample, block, scale);
+            for (int64_t b = block; b < batch; b += block)
+                sum += block_gradient(oracle, t, i, oracle->sample + b, block, scale);
             oracle->gradients[t][i] = sum;
         }
     }
@@ -150,7 +158,9 @@ int toy_step(sherd_session *session, const toy_oracle *before, const sherd_optio
              sherd_step_result *result) {
     EXPECT(sherd_step_begin(session, options->micro_steps) == SHERD_OK);
     for (int32_t k = 0; k < options->micro_steps; k++) {
-        int64_t sample = before->sample + (int64_t)k * options->world_size + options->rank;
+        int32_t split = options->world_size / options->replicas;
+        int64_t first = before->sample + (int64_t)(options->rank / split) * options->micro_steps * split;
+        int64_t sample = first + (int64_t)k * split + options->rank % split;
         sherd_view view;
         for (int32_t u = 0; u < TOY_UNITS; u++) {
             EXPECT(sherd_forward_begin(session, u, &view) == SHERD_OK);

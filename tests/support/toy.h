@@ -18,11 +18,12 @@ const sherd_model *toy_model(void);
 /* A sherd_fill_fn. */
 sherd_status toy_fill(void *user, int32_t tensor, int64_t first, int64_t count, float *values);
 
-/* The brute-force trainer: all parameters in one place, plain SGD, gradients folded in sample order. */
+/* The brute-force trainer: all parameters in one place, plain SGD, gradients folded in sample order, block by block. */
 typedef struct toy_oracle {
     float *parameters[TOY_TENSORS];
     float *gradients[TOY_TENSORS];
     int64_t sample; /* the next one */
+    int32_t blocks; /* of neighbouring samples, each folded for itself, their sums then added in order; 0: one */
 } toy_oracle;
 void toy_oracle_init(toy_oracle *oracle);
 void toy_oracle_fini(toy_oracle *oracle);
@@ -31,7 +32,7 @@ void toy_oracle_step(toy_oracle *oracle, int64_t batch, float lr);
 int64_t toy_count(int32_t tensor);
 
 /* One step of a session over the same samples as the oracle's next step, checking in every bracket that what is lent
- * are the oracle's parameters, and nothing else is. Returns 0 or a line number. */
+ * are the oracle's parameters, and nothing else is. With replicas each takes a block of the samples. Returns 0 or a line number. */
 int toy_step(sherd_session *session, const toy_oracle *before, const sherd_options *options, sherd_step_result *result);
 
 #endif

@@ -40,13 +40,13 @@ static shd_dataset *open_data(bool shuffle) {
 }
 
 static shd_feed *open_feed_of_documents(shd_dataset *dataset, int64_t separator, int64_t micro_batch,
-                                        int32_t micro_steps, int32_t rank, int32_t world_size) {
+                                        int32_t micro_steps, shd_mesh mesh) {
     const shd_feed_config config = {.dataset = dataset,
                                     .context = CONTEXT,
                                     .separator = separator,
                                     .micro_batch = micro_batch,
                                     .micro_steps = micro_steps,
-                                    .mesh = {.rank = rank, .world_size = world_size, .replicas = 1}};
+                                    .mesh = mesh};
     shd_feed *feed = NULL;
     cr_assert_eq(shd_feed_create(&config, &feed), SHERD_OK, "%s", sherd_last_error());
     return feed;
@@ -54,7 +54,8 @@ static shd_feed *open_feed_of_documents(shd_dataset *dataset, int64_t separator,
 
 static shd_feed *open_feed(shd_dataset *dataset, int64_t micro_batch, int32_t micro_steps, int32_t rank,
                            int32_t world_size) {
-    return open_feed_of_documents(dataset, -1, micro_batch, micro_steps, rank, world_size);
+    const shd_mesh mesh = {.rank = rank, .world_size = world_size, .replicas = 1};
+    return open_feed_of_documents(dataset, -1, micro_batch, micro_steps, mesh);
 }
 
 /* The sequences of step `step`, in the order of the global batch, gathered from all ranks. */
@@ -99,6 +100,27 @@ Test(feed, gives_the_ranks_the_same_micro_batches_in_data_order_whatever_their_n
     cr_assert_eq(shd_memory_held(SHD_MEMORY_OBJECTS), 0);
 }
 
+/* Written by hand: 48 sequences in micro-batches of two, on two replicas of three ranks: rank 4 is place 1 of replica 1. */
+Test(feed, gives_a_replica_a_block_of_neighbouring_micro_batches) {
+    static const int32_t expected[4][MICRO] = {{26, 27}, {32, 33}, {38, 39}, {44, 45}};
+    write_sequences();
+    shd_dataset *dataset = open_data(false);
+    shd_feed *feed = open_feed_of_documents(dataset, -1, MICRO, 4, (shd_mesh){4, 6, 2});
+    int64_t counted;
+    int32_t ready;
+    cr_assert_eq(shd_feed_start(feed, 0, 1), SHERD_OK);
+    cr_assert_eq(shd_feed_next(feed, &counted, &ready), SHERD_OK);
+    sherd_options options = SHERD_OPTIONS_INIT;
+    options.rank = 4, options.world_size = 6, options.replicas = 2, options.micro_steps = 4;
+    for (int32_t k = 0; k < 4; k++) {
+        const int32_t *inputs = shd_feed_batch(feed, k).inputs;
+        cr_assert(inputs[0] == expected[k][0] % SEQUENCES && inputs[CONTEXT] == expected[k][1] % SEQUENCES);
+        cr_assert_eq(sherd_micro_batch(&options, k), expected[k][0] / MICRO);
+    }
+    shd_feed_destroy(feed);
+    shd_dataset_close(dataset);
+}
+
 Test(feed, fills_the_last_evaluation_micro_batch_with_ignored_targets) {
     write_sequences();
     shd_dataset *dataset = open_data(false);
@@ -118,10 +140,11 @@ Test(feed, says_where_the_document_of_every_token_begins) {
     write_sequences();
     shd_dataset *dataset = open_data(false);
     static const int64_t separators[] = {102, 8};
+    static const shd_mesh alone = {.rank = 0, .world_size = 1, .replicas = 1};
     static const int32_t expected[2][4][CONTEXT] = {{{0, 0, 0, 3, 3}, {0, 0, 0, 3, 3}, {0}, {0}},
                                                     {{0, 1, 1, 1, 1}, {0}, {0}, {0}}};
     for (int i = 0; i < 2; i++) {
-        shd_feed *feed = open_feed_of_documents(dataset, separators[i], 4, 1, 0, 1);
+        shd_feed *feed = open_feed_of_documents(dataset, separators[i], 4, 1, alone);
         int64_t counted;
         cr_assert_eq(shd_feed_read_padded(feed, 0, 10, &counted), SHERD_OK); /* overwritten by what follows */
         cr_assert_eq(shd_feed_read_padded(feed, 2, 10, &counted), SHERD_OK); /* 8, 9, and two that are filled in */

@@ -118,10 +118,9 @@ typedef struct sherd_options {
     /* The name under which the ranks of this host meet; needed from two ranks on; default NULL. */
     const char *rendezvous;
     int32_t stage; /* ZeRO stage 0 to 3; default 3 */
-    /* Hybrid sharding: so many copies of the state, each split over world_size / replicas neighbouring ranks, rank r
-     * being rank r mod that number of replica r div that number. Each replica runs micro_steps times its ranks
-     * neighbouring micro-batches; gradients are reduced within replicas, then over them, in order. Must divide
-     * world_size; stages 1 to 3 only; default 1. */
+    /* Hybrid sharding: so many copies of the state, each split over world_size / replicas neighbouring ranks; gradients
+     * are reduced within replicas, then over them. Which data a rank takes: sherd_micro_batch. Must divide world_size;
+     * stages 1 to 3 only; default 1. */
     int32_t replicas;
     sherd_gather gather;       /* default AUTO */
     int32_t prefetch;          /* units gathered ahead of the one computing, at stage 3; default 1 */
@@ -158,6 +157,11 @@ typedef struct sherd_options {
         sizeof(sherd_options), 0, 1, NULL, 3, 1, SHERD_GATHER_AUTO, 1, SHERD_RECOMPUTE_NONE, SHERD_FP32, SHERD_FP32,   \
             SHERD_LOSS_SCALE_INIT, 1, 0, 0, SHERD_OPTIMIZER_INIT, 1, 600, 300                                          \
     }
+
+/* Which micro-batch of a global batch the rank of valid `options` is to run at micro-step `micro_step`, so that gradients
+ * are summed in data order: number micro_step · world_size + rank of micro_steps · world_size; with replicas each of
+ * them takes its share of neighbours in this way. */
+SHERD_API int64_t sherd_micro_batch(const sherd_options *options, int32_t micro_step);
 
 /* Sets rank, world_size and rendezvous from torchrun's variables (RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE,
  * MASTER_ADDR, MASTER_PORT; TORCHELASTIC_RUN_ID and TORCHELASTIC_RESTART_COUNT tell jobs and attempts apart). Without
