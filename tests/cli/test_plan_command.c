@@ -188,6 +188,29 @@ static int count_words(const char *text, const char *word) {
     return count;
 }
 
+Test(plan_command, shows_the_mesh_where_there_are_replicas) {
+    outcome text = PLAN("-n", "4", "--set", "shard.replicas=2"),
+            data = PLAN("-n", "4", "--set", "shard.replicas=2", "--json"), half = PLAN("-n", "2", "--json");
+    cr_assert_eq(text.exit_code, SHD_EXIT_DONE, "%s", text.err);
+    cr_assert_not_null(
+        strstr(text.out, "\n4 ranks (2 replicas of 2), stage 3, gather shared, prefetch 1, 1 micro-batch of"));
+    cr_assert_not_null(strstr(text.out, "parameters live once per replica"));
+    json_t *json = parse(data.out), *split = parse(half.out);
+    cr_assert(integer_of(json, "ranks") == 4 && integer_of(json, "replicas") == 2);
+    cr_assert(integer_of(split, "ranks") == 2 && integer_of(split, "replicas") == 1);
+    /* A rank of a replica of two holds what one of two ranks does, but for a smaller norm's work memory. */
+    json_t *row = json_array_get(json_object_get(json, "stages"), 3),
+           *other = json_array_get(json_object_get(split, "stages"), 3);
+    json_int_t less = integer_of(other, "allocated_bytes") - integer_of(row, "allocated_bytes");
+    cr_assert(less >= 0 && less < 4096, "%lld", less);
+    cr_assert_eq(integer_of(row, "model_state_bytes"), integer_of(other, "model_state_bytes"));
+    json_decref(json);
+    json_decref(split);
+    forget(text);
+    forget(data);
+    forget(half);
+}
+
 Test(plan_command, prints_the_step_program) {
     outcome result = PLAN("-n", "2", "--set", "shard.gather=copy", "--program");
     cr_assert_eq(result.exit_code, SHD_EXIT_DONE, "%s", result.err);

@@ -41,6 +41,7 @@ rank_slices job_slices(const small_job *job, int32_t rank, bool blank) {
 shd_checkpoint_manifest job_manifest(const small_job *job) {
     return (shd_checkpoint_manifest){.step = job->step,
                                      .world_size = job->world_size,
+                                     .replicas = job->copies ? 1 : 3,
                                      .stage = job->copies ? 0 : 3,
                                      .layout_hash = 0xFEDCBA9876543210u,
                                      .optimizer = "adamw",

@@ -38,6 +38,7 @@ Test(checkpoint, the_manifest_tells_what_the_job_was) {
     cr_assert_eq(shd_checkpoint_open(job_path(&job), &checkpoint), SHERD_OK, "%s", sherd_last_error());
     cr_assert_str_eq(shd_checkpoint_path(checkpoint), job_path(&job));
     const shd_checkpoint_manifest *m = shd_checkpoint_content(checkpoint);
+    cr_assert_eq(m->replicas, 3);
     cr_assert(m->step == 123456789 && m->world_size == 2 && m->stage == 3 && m->layout_hash == 0xFEDCBA9876543210u);
     cr_assert_str_eq(m->optimizer, "adamw");
     cr_assert_eq(m->state_count, 2);

@@ -50,6 +50,17 @@ static void await_of_gather(shd_program *p) { at(p, SHD_OP_GATHER, 0, 0)->awaits
 static void await_of_reduce(shd_program *p) { at(p, SHD_OP_REDUCE, 2, 0)->awaits.count = 0; }
 static void await_of_backward(shd_program *p) { at(p, SHD_OP_BACKWARD, 2, 1)->awaits.count = 0; }
 static void await_of_gather_gradient(shd_program *p) { at(p, SHD_OP_GATHER_GRADIENT, 1, 0)->awaits.count = 0; }
+static void await_of_replicas(shd_program *p) { at(p, SHD_OP_REDUCE_REPLICAS, 2, 0)->awaits.count = 0; }
+static void await_of_parts(shd_program *p) { at(p, SHD_OP_GATHER_GRADIENT, 2, 0)->awaits.count = 0; }
+static void early_parts(shd_program *p) {
+    move(p, find(p, SHD_OP_GATHER_GRADIENT, 2, 0), find(p, SHD_OP_REDUCE_REPLICAS, 2, 0));
+}
+static void no_replicas(shd_program *p) { at(p, SHD_OP_REDUCE_REPLICAS, 1, 0)->op = SHD_OP_REDUCE; }
+static void foreign_part(shd_program *p) {
+    /* Replica 0's part is added up once more. */
+    shd_run accesses = at(p, SHD_OP_REDUCE_REPLICAS, 0, 0)->accesses;
+    for (int32_t i = 0; i < accesses.count; i++) p->accesses[accesses.first + i].first_byte = 0;
+}
 static void wait_of_update(shd_program *p) { at(p, SHD_OP_UPDATE, 2, 0)->waits.count = 0; }
 static void wait_of_norm(shd_program *p) { at(p, SHD_OP_NORM, 0, 0)->waits.count = 0; }
 static void wait_of_backward(shd_program *p) { at(p, SHD_OP_BACKWARD, 2, 0)->waits.count = 0; }
@@ -102,7 +113,18 @@ static void foreign_gradient(shd_program *p) {
     for (int32_t i = 0; i < accesses.count; i++) p->accesses[accesses.first + i].scope = SHD_SCOPE_GROUP;
 }
 
-enum { STAGE_3_COPY, STAGE_3_SHARED, STAGE_3_AHEAD, STAGE_2_COPY, STAGE_2_SHARED, STAGE_0, RECOMPUTED, PART, POLICIES };
+enum {
+    STAGE_3_COPY,
+    STAGE_3_SHARED,
+    STAGE_3_AHEAD,
+    STAGE_2_COPY,
+    STAGE_2_SHARED,
+    STAGE_0,
+    RECOMPUTED,
+    PART,
+    REPLICAS,
+    POLICIES
+};
 static const case_policy policies[POLICIES] = {
     [STAGE_3_COPY] = {.world_size = 3, .stage = 3, .gradient_slots = 3},
     [STAGE_3_SHARED] = {.world_size = 3, .stage = 3, .gradient_slots = 3, .shared = true},
@@ -110,6 +132,7 @@ static const case_policy policies[POLICIES] = {
     [STAGE_2_COPY] = {.world_size = 3, .stage = 2, .gradient_slots = 3},
     [STAGE_2_SHARED] = {.world_size = 3, .stage = 2, .gradient_slots = 3, .shared = true},
     [STAGE_0] = {.world_size = 3, .stage = 0, .gradient_slots = 3},
+    [REPLICAS] = {.world_size = 4, .replicas = 2, .stage = 2, .gradient_slots = 3},
     [RECOMPUTED] = {.world_size = 3, .stage = 0, .gradient_slots = 3, .recompute = SHERD_RECOMPUTE_UNIT},
     [PART] = {.world_size = 3, .stage = 0, .gradient_slots = 3, .recompute = SHERD_RECOMPUTE_PART},
 };
@@ -193,6 +216,48 @@ static const struct {
      true,
      EVERYWHERE,
      {"(GATHER_GRADIENT block)", "'s accumulator of block (trainable)", "which nothing before it has written"}},
+    {"REDUCE_REPLICAS does not await the replicas' sums",
+     await_of_replicas,
+     REPLICAS,
+     1,
+     true,
+     EVERYWHERE,
+     {"(REDUCE_REPLICAS head)", "'s accumulator of head (trainable)", "(REDUCE head, micro-step 0)", "nothing orders"}},
+    {"GATHER_GRADIENT does not await the replicas' parts",
+     await_of_parts,
+     REPLICAS,
+     1,
+     true,
+     EVERYWHERE,
+     {"(GATHER_GRADIENT head)", "accumulator of head (trainable)", "(REDUCE_REPLICAS head)", "nothing orders"}},
+    {"GATHER_GRADIENT comes before REDUCE_REPLICAS",
+     early_parts,
+     REPLICAS,
+     1,
+     true,
+     EVERYWHERE,
+     {"(GATHER_GRADIENT head) of rank 0 blocks for ever", "awaits SUMMED head to reach 1"}},
+    {"a replica does not take part in the sum",
+     no_replicas,
+     REPLICAS,
+     1,
+     true,
+     2,
+     {"collective", "(REDUCE_REPLICAS block) of rank 0", "(REDUCE block) of rank 2"}},
+    {"NORM does not wait for the sum over replicas",
+     wait_of_norm,
+     REPLICAS,
+     1,
+     true,
+     EVERYWHERE,
+     {"(NORM embed)", "accumulator of embed (trainable)", "(REDUCE_REPLICAS embed)", "nothing orders"}},
+    {"two replicas add up the same part",
+     foreign_part,
+     REPLICAS,
+     1,
+     true,
+     2,
+     {"accumulator of embed (trainable)", "(REDUCE_REPLICAS embed)", "nothing orders"}},
     {"UPDATE does not wait for the whole gradient",
      wait_of_update,
      STAGE_0,

@@ -3,6 +3,7 @@
 #include "support/toy.h"
 
 #include <criterion/criterion.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -49,7 +50,7 @@ static int take_steps(sherd_session *session, const sherd_options *options, int6
         int64_t step = sherd_session_step_count(session);
         EXPECT(sherd_step_begin(session, options->micro_steps) == SHERD_OK);
         for (int32_t k = 0; k < options->micro_steps; k++) {
-            int64_t sample = step * BATCH + (int64_t)k * options->world_size + options->rank;
+            int64_t sample = step * BATCH + sherd_micro_batch(options, k);
             for (int32_t u = 0; u < TOY_UNITS; u++) {
                 EXPECT(sherd_forward_begin(session, u, &view) == SHERD_OK);
                 if (options->rank == 0 && u == 0) memcpy(told->table, view.parameters[TOY_TABLE], sizeof told->table);
@@ -133,6 +134,77 @@ Test(store, a_loaded_session_goes_on_with_the_same_bits, .timeout = 120) {
                 cr_assert_eq(memcmp(whole.table, resumed.table, sizeof whole.table), 0);
                 remove_folder(dir);
             }
+}
+
+/* What is logged, on whatever thread. */
+static void keep_log(void *user, sherd_log_level level, const char *text) {
+    char *kept = user;
+    if (level == SHERD_LOG_INFO && strstr(text, "replica")) snprintf(kept, 200, "%s", text);
+}
+
+static bool is_there(const char *dir, const char *file) {
+    char path[100];
+    snprintf(path, sizeof path, "%s/step-%08d/%s", dir, SAVED_AFTER, file);
+    return access(path, F_OK) == 0;
+}
+
+/* Two replicas of two ranks save; as many go on with the same bits, one or three with almost the same. */
+Test(store, replica_0_saves_for_all_and_any_number_of_them_goes_on, .timeout = 120) {
+    static const struct {
+        int replicas;
+        const char *log;
+    } others[] = {
+        {2, ""}, {1, "saved with 2 replicas, going on with 1:"}, {3, "saved with 2 replicas, going on with 3:"}};
+    char log[200];
+    sherd_log_set(keep_log, log, SHERD_LOG_INFO);
+    for (int stage = 1; stage <= 3; stage++)
+        for (int gather = SHERD_GATHER_AUTO; gather <= SHERD_GATHER_COPY; gather += 2) {
+            char dir[40];
+            make_folder(dir);
+            struct story whole = {.dir = dir};
+            sherd_options options = toy_options(4, stage, (sherd_gather)gather);
+            options.replicas = 2;
+            int line = run_ranks(4, &options, train_and_save, &whole);
+            cr_assert_eq(line, 0, "stage %d, gather %d: line %d", stage, gather, line);
+            cr_assert(is_there(dir, "rank-00000.bin") && is_there(dir, "rank-00001.bin"));
+            cr_assert(!is_there(dir, "rank-00002.bin"));
+            for (int i = 0; i < 3; i++) {
+                struct story resumed = {.dir = dir};
+                int ranks = 2 * others[i].replicas;
+                options = toy_options(ranks, stage, (sherd_gather)gather);
+                options.replicas = others[i].replicas;
+                *log = 0;
+                line = run_ranks(ranks, &options, load_and_train, &resumed);
+                cr_assert_eq(line, 0, "stage %d, gather %d, %d ranks: line %d", stage, gather, ranks, line);
+                cr_assert_eq(strncmp(log, others[i].log, strlen(others[i].log)), 0, "%s", log);
+                cr_assert(*log || !*others[i].log);
+                bool same = memcmp(whole.table, resumed.table, sizeof whole.table) == 0;
+                for (int step = SAVED_AFTER; step < STEPS; step++) {
+                    double norm = whole.norms[step];
+                    same = same && resumed.norms[step] == norm;
+                    cr_assert(fabs(resumed.norms[step] - norm) <= 1e-6 * norm);
+                }
+                cr_assert_eq(same, others[i].replicas == 2, "stage %d, gather %d, %d ranks", stage, gather, ranks);
+            }
+            remove_folder(dir);
+        }
+    sherd_log_set(NULL, NULL, SHERD_LOG_INFO);
+}
+
+Test(store, a_checkpoint_of_replicas_names_the_ranks_of_one, .timeout = 60) {
+    char dir[40];
+    make_folder(dir);
+    struct story whole = {.dir = dir};
+    sherd_options options = toy_options(4, 3, SHERD_GATHER_AUTO);
+    options.replicas = 2;
+    cr_assert_eq(run_ranks(4, &options, train_and_save, &whole), 0);
+    options = toy_options(6, 3, SHERD_GATHER_AUTO);
+    options.replicas = 2;
+    const char *ranks[] = {dir,
+                           "saved by 2 ranks at stage 3, but this job has 3 in each replica at stage 3; go on with "
+                           "run.ranks 4 and shard.stage 3 (-n 4 --set shard.stage=3)"};
+    cr_assert_eq(run_ranks(6, &options, load_fails, ranks), 0);
+    remove_folder(dir);
 }
 
 Test(store, another_layout_is_refused_on_every_rank_with_both_named, .timeout = 60) {

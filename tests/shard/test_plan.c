@@ -226,68 +226,6 @@ Test(plan, model_states_follow_the_papers_when_nothing_is_padded) {
 
 /* --- layout ------------------------------------------------------------------------------------------------------- */
 
-/* Two replicas of two ranks: shards of 2, 2 and 1 blocks in embedding, block (and 1 frozen) and head, the memory of two
- * ranks; but accumulators are exported, and norms are of parts: 1, 1 and 1 blocks, in 64 bytes. */
-Test(plan, of_replicas_is_that_of_one_of_them_with_readable_accumulators) {
-    model_box box;
-    box_three_units(&box);
-    for (int32_t stage = 1; stage <= 3; stage++)
-        for (int shared = 0; shared <= 1; shared++)
-            for (int32_t rank = 0; rank < 4; rank++) {
-                shd_policy alone = policy_of(2, stage, shared, 1), policy = alone;
-                alone.rank = rank % 2;
-                policy.rank = rank;
-                policy.world_size = 4;
-                policy.replicas = 2;
-                shd_plan *plan = plan_of(&box, policy), *expected = plan_of(&box, alone);
-                cr_assert_eq(shd_plan_layout_hash(plan), shd_plan_layout_hash(expected));
-                cr_assert_neq(shd_plan_hash(plan), shd_plan_hash(expected));
-                cr_assert_eq(plan->allocated_bytes, expected->allocated_bytes);
-                cr_assert_eq(plan->model_state_bytes, expected->model_state_bytes);
-                cr_assert_eq(plan->buffer_count, expected->buffer_count);
-                int64_t accumulators = 0;
-                for (int32_t b = 0; b < plan->buffer_count; b++) {
-                    bool sum = plan->buffers[b].kind == SHD_BUFFER_ACCUMULATOR;
-                    if (sum) accumulators += plan->buffers[b].bytes;
-                    cr_assert_eq(plan->buffers[b].bytes, expected->buffers[b].bytes);
-                    cr_assert_eq(plan->buffers[b].place, sum ? SHD_PLACE_EXPORTED : expected->buffers[b].place);
-                }
-                cr_assert_eq(accumulators, (2 + 2 + 1) * 1024);
-                cr_assert_eq(plan->arena_bytes[SHD_PLACE_EXPORTED],
-                             expected->arena_bytes[SHD_PLACE_EXPORTED] + accumulators);
-                cr_assert_eq(plan->arena_bytes[SHD_PLACE_HOST], expected->arena_bytes[SHD_PLACE_HOST]);
-                shd_plan_destroy(plan);
-                shd_plan_destroy(expected);
-            }
-}
-
-/* Every element of every shard in exactly one replica's part, in whole blocks, whatever the sizes. */
-Test(plan, cuts_shards_into_parts_of_whole_blocks_one_for_each_replica) {
-    static const int32_t meshes[][2] = {{2, 1}, {2, 2}, {4, 2}, {6, 3}, {8, 2}, {8, 8}, {64, 16}}; /* ranks, replicas */
-    for (uint64_t seed = 1; seed <= 50; seed++) {
-        model_box box;
-        box_random(&box, seed);
-        for (size_t m = 0; m < sizeof meshes / sizeof *meshes; m++) {
-            shd_policy policy = policy_of(meshes[m][0], 2, false, 0);
-            int32_t split = meshes[m][0] / meshes[m][1];
-            policy.replicas = meshes[m][1];
-            int64_t covered[2 * MAX_UNITS] = {0};
-            for (policy.rank = 0; policy.rank < policy.world_size; policy.rank += split) {
-                shd_plan *plan = plan_of(&box, policy);
-                for (int32_t g = 0; g < plan->group_count; g++) {
-                    shd_part part = shd_policy_part(&plan->policy, &plan->groups[g]);
-                    cr_assert_eq(plan->groups[g].padded_count, split * plan->groups[g].shard_count);
-                    cr_assert_eq(part.first, covered[g]);
-                    cr_assert(part.first % 256 == 0 && part.count % 256 == 0 && part.count >= 0);
-                    covered[g] += part.count;
-                    if (policy.rank == policy.world_size - split) cr_assert_eq(covered[g], plan->groups[g].shard_count);
-                }
-                shd_plan_destroy(plan);
-            }
-        }
-    }
-}
-
 static void check_layout(const model_box *box, const shd_plan *plan) {
     int32_t n = plan->policy.world_size;
     int64_t parameter_count = 0, trainable_count = 0;

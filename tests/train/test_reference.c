@@ -59,19 +59,18 @@ static double figure(const json_t *expected, const char *key, int64_t step) {
     return json_number_value(json_array_get(json_object_get(json_object_get(expected, "f64"), key), (size_t)step));
 }
 
-static void check(const char *name) {
+static void run_checked(const char *name, const char *const *settings, job_result *out) {
     char job[8192];
-    job_result result;
     json_t *reference = load(name, "case.json"), *expected = load(name, "expected.json");
     make_job(name, reference, job);
-    run_job(job, (const char *const[]){"run.ranks=2", NULL}, &result);
-    cr_assert(result.status[0] == SHERD_OK && result.status[1] == SHERD_OK, "%s: %s", name, result.cause);
+    run_job(job, settings, out);
+    for (int rank = 0; rank < MAX_RANKS; rank++) cr_assert_eq(out->status[rank], SHERD_OK, "%s: %s", name, out->cause);
     int64_t steps = json_integer_value(json_object_get(json_object_get(reference, "train"), "steps"));
-    cr_assert_eq(result.step_count, steps);
+    cr_assert_eq(out->step_count, steps);
     /* A sign flips on rounding: Lion follows float64 less closely. */
     double scale = strstr(name, "lion") ? 10 : 1;
     for (int64_t s = 0; s < steps; s++) {
-        const shd_train_step *step = &result.steps[s];
+        const shd_train_step *step = &out->steps[s];
         double loss = figure(expected, "loss", s), norm = figure(expected, "grad_norm", s),
                lr = figure(expected, "lr", s);
         cr_assert(fabs(step->loss - loss) <= 2e-5 * scale, "%s, step %d: loss %.9g, not %.9g", name, (int)s, step->loss,
@@ -83,6 +82,11 @@ static void check(const char *name) {
     }
     json_decref(reference);
     json_decref(expected);
+}
+
+static void check(const char *name) {
+    job_result result;
+    run_checked(name, (const char *const[]){"run.ranks=2", NULL}, &result);
 }
 
 TestSuite(reference, .init = enter_fresh_folder, .fini = leave_fresh_folder, .timeout = 120);
@@ -117,3 +121,21 @@ static void check_recompute(const char *name) {
 
 Test(reference, recomputed_gpt2_blocks_give_the_same_bits) { check_recompute("gpt2-tiny"); }
 Test(reference, recomputed_llama_blocks_give_the_same_bits) { check_recompute("llama-tiny"); }
+
+/* Replicas of one rank and of two, at different stages: the same sums. */
+static void check_replicas(const char *name) {
+    job_result narrow, wide;
+    run_checked(name, (const char *const[]){"run.ranks=2", "run.dir=narrow", "shard.replicas=2", "shard.stage=1", NULL},
+                &narrow);
+    run_checked(name,
+                (const char *const[]){"run.ranks=4", "run.dir=wide", "shard.replicas=2", "shard.gather=copy",
+                                      "train.recompute=unit", NULL},
+                &wide);
+    for (int64_t s = 0; s < narrow.step_count; s++)
+        cr_assert(narrow.steps[s].loss == wide.steps[s].loss && narrow.steps[s].grad_norm == wide.steps[s].grad_norm,
+                  "%s, step %d", name, (int)s);
+}
+
+Test(reference, replicas_follow_gpt2_with_the_same_bits_in_every_shape) { check_replicas("gpt2-tiny"); }
+Test(reference, replicas_follow_a_model_with_frozen_units) { check_replicas("gpt2-frozen"); }
+Test(reference, replicas_follow_ignored_targets) { check_replicas("gpt2-masked"); }
