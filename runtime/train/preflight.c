@@ -26,13 +26,13 @@ static double gib(int64_t bytes) { return (double)bytes / (1 << 30); }
  * tries for ever, inside the first product: so room is asked for before. */
 enum { BLAS_BYTES = 320 << 20 };
 
-/* A rank maps its own arena and those of its peers. */
+/* A rank maps its own arena and those of its peers, and what every replica shares. */
 static sherd_status check_address_space(const shd_plan *plan) {
     const int64_t *arenas = plan->arena_bytes;
     struct rlimit limit;
     if (getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return SHERD_OK;
-    int64_t wanted = BLAS_BYTES + arenas[SHD_PLACE_PRIVATE] + arenas[SHD_PLACE_HOST];
-    wanted += arenas[SHD_PLACE_EXPORTED] * plan->policy.world_size;
+    int64_t wanted = BLAS_BYTES + arenas[SHD_PLACE_PRIVATE];
+    wanted += arenas[SHD_PLACE_EXPORTED] * plan->policy.world_size + arenas[SHD_PLACE_HOST] * plan->policy.replicas;
     if (shd_memory_can_map(wanted)) return SHERD_OK;
     return shd_fail(
         SHERD_MEMORY,

@@ -217,7 +217,7 @@ sherd_status case_verify(const case_programs *programs, int64_t *peak_bytes) {
 bool case_next_policy(case_policy *policy) {
     static const struct {
         int32_t ranks, replicas;
-    } meshes[] = {{1, 1}, {2, 1}, {2, 2}, {3, 1}, {3, 3}, {4, 1}, {4, 2}, {6, 2}, {6, 3}, {8, 1}, {8, 2}, {8, 4}};
+    } meshes[] = {{1, 1}, {2, 1}, {2, 2}, {3, 1}, {3, 3}, {4, 1}, {4, 2}, {6, 3}, {8, 1}, {8, 2}, {8, 4}};
     static const int32_t prefetches[] = {0, 1, 3};
     enum { MESHES = COUNT(meshes), PREFETCHES = COUNT(prefetches) };
     int32_t at = 0;
@@ -244,7 +244,8 @@ bool case_next_policy(case_policy *policy) {
         bool legal = (!next.shared || (next.stage > 0 && next.world_size > next.replicas)) &&
                      (next.replicas == 1 || next.stage > 0);
         bool distinct = next.stage == 3 || next.prefetch == 0;
-        bool wanted = !half || (next.prefetch <= 1 && (next.world_size <= 3 || next.replicas * 2 == next.world_size));
+        bool wanted = next.replicas == 1 ? !half || (next.world_size <= 3 && next.prefetch <= 1)
+                                         : next.prefetch <= 1 && (!half || next.world_size == 4);
         if (!legal || !distinct || !wanted) continue;
         *policy = next;
         return true;
