@@ -39,6 +39,22 @@ Test(random, keys_differ_by_seed_and_by_name) {
     cr_assert_eq(shd_random_key(1, "a"), (uint64_t)words[1] << 32 | words[0]);
 }
 
+Test(random, subkeys_differ_from_each_other_and_from_draws) {
+    enum { KEYS = 3, SUBKEYS = 50 };
+    uint64_t seen[KEYS * SUBKEYS];
+    for (uint64_t key = 0; key < KEYS; key++)
+        for (uint64_t i = 0; i < SUBKEYS; i++) {
+            uint32_t words[4];
+            const uint64_t made = seen[key * SUBKEYS + i] = shd_random_subkey(key, i);
+            for (uint64_t j = 0; j < key * SUBKEYS + i; j++) cr_assert_neq(made, seen[j]);
+            shd_philox(key, i, 0, words);
+            cr_assert_neq(made, (uint64_t)words[1] << 32 | words[0]);
+            /* Pinned, as docs/NUMERICS.md has it: runs of other days draw the same masks. */
+            shd_philox(key, i, 0xffffffffffffffffu, words);
+            cr_assert_eq(made, (uint64_t)words[1] << 32 | words[0]);
+        }
+}
+
 Test(random, normal_values_follow_box_and_muller) {
     float values[6];
     shd_random_normal(42, 0, 6, 0.5, values);

@@ -422,6 +422,8 @@ static const bad_job bad_jobs[] = {
     {.what = "comm shm with one rank",
      .add = "run:\n  comm: shm\n",
      .says = "job.yaml:18:9: run.comm: shm is for two ranks or more, and there is 1; take auto or self"},
+    {.what = "dropout of everything", .swap = "n_head: 3", .with = "n_head: 3\n  dropout: 1.0",
+     .says = "job.yaml:9:12: model.dropout: 1.0 is out of range; expected a number from 0 up to, but not, 1"},
     {.what = "rope_theta with gpt2", .swap = "n_head: 3", .with = "n_head: 3\n  rope_theta: 1e4",
      .says = "job.yaml:9:15: model.rope_theta: gpt2 does not have it; remove the key, or take family: llama"},
     {.what = "llama without d_ff", .swap = "gpt2", .with = "llama",

@@ -64,13 +64,17 @@ static inline void draw_blocks(const shd_mask_row *mask, uint64_t block, uint64_
     }
 }
 
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the lower half of a word comes first");
+
 /* What columns [MASK_COLUMNS·group, …) are multiplied with. */
 static inline void draw_group(const shd_mask_row *mask, int64_t group, float factors[MASK_COLUMNS]) {
     uint64_t words[2 * MASK_BLOCKS];
     uint16_t numbers[MASK_COLUMNS];
     draw_blocks(mask, (uint64_t)group * MASK_BLOCKS, words);
-    for (int i = 0; i < MASK_COLUMNS; i++) numbers[i] = (uint16_t)(words[i / 4] >> i % 4 * 16);
-    for (int i = 0; i < MASK_COLUMNS; i++) factors[i] = numbers[i] >= mask->drop ? mask->scale : 0.0f;
+    memcpy(numbers, words, sizeof words);
+    const uint32_t drop = mask->drop;
+    const float scale = mask->scale; /* loaded here, so that nothing in the loop depends on a comparison but a choice */
+    for (int i = 0; i < MASK_COLUMNS; i++) factors[i] = numbers[i] >= drop ? scale : 0.0f;
 }
 
 /* A part of a row within one group: `count` columns, of which factors[from] is the first's. */
