@@ -1,10 +1,12 @@
-/* A job's data: one source, or a weighted mixture of sources, as one row of sequences without end.
+/* A job's data: one source, or a weighted mixture of sources, as one row of sequences without end. Sources are of tokens
+ * (tokens.h) or of arrays (arrays.h), whose samples stand here for sequences.
  *
  * Sequence number q of the run decides everything: the source (mixture.h), the sequence's number within it, its epoch
  * and its place there (order.h). So ranks, stages and resumed runs agree without a word, and a checkpoint stores q. */
 #ifndef SHD_IO_DATASET_H
 #define SHD_IO_DATASET_H
 
+#include "io/arrays.h"
 #include "io/tokens.h"
 
 typedef struct shd_dataset shd_dataset;
@@ -12,6 +14,7 @@ typedef struct shd_dataset shd_dataset;
 typedef struct shd_dataset_config {
     const char *key; /* "data.train", for messages */
     const shd_job_sources *sources;
+    const shd_sample_shape *samples; /* NULL: sources are of tokens, and have what follows */
     shd_job_format format;
     int64_t vocab_size, context;
     int64_t ignored_token, separator; /* -1: none */
@@ -34,10 +37,17 @@ uint64_t shd_dataset_fingerprint(const shd_dataset *dataset);
 /* How many of the run's first `q` sequences come from `source`. Threads: any. */
 int64_t shd_dataset_drawn(const shd_dataset *dataset, int32_t source, int64_t q);
 
-/* Reads sequence number `q` ≥ 0. Shapes, failures, threads: as shd_tokens_read. */
-sherd_status shd_dataset_read(shd_dataset *dataset, int64_t q, int32_t *inputs, int32_t *targets, int64_t *counted);
+/* Where a sequence or sample is put. Of tokens: `inputs` and `targets` [context]. Of arrays: `features` [input_count],
+ * and `targets` [1] with classes, else `values` [output_count]. What is of the other kind may be NULL. */
+typedef struct shd_example {
+    int32_t *inputs, *targets;
+    float *features, *values;
+} shd_example;
 
-/* Reads a few sequences of every source (shd_tokens_sample). Fails: DATA, IO, MEMORY. */
+/* Reads sequence number `q` ≥ 0. *counted, failures, threads: as shd_tokens_read or shd_arrays_read. */
+sherd_status shd_dataset_read(shd_dataset *dataset, int64_t q, const shd_example *into, int64_t *counted);
+
+/* Reads a few sequences of every source (shd_tokens_sample, shd_arrays_sample). Fails: DATA, IO, MEMORY. */
 sherd_status shd_dataset_sample(shd_dataset *dataset);
 
 /* Says in the log what each source holds and what is left out. */

@@ -126,7 +126,7 @@ static sherd_status set_defaults(shd_job *job, const shd_yaml_place *section_pla
     const shd_job_key *keys = shd_job_keys(&count);
     for (int32_t i = 0; i < count; i++) {
         if (job->origins[i].place.source) continue;
-        if (!shd_job_has(job, keys[i].path)) continue;
+        if (keys[i].required && !shd_job_has(job, keys[i].path)) continue;
         if (keys[i].required) return missing_key(job, &keys[i], section_places);
         if (!keys[i].fallback) continue;
         const shd_yaml_node *value;

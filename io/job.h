@@ -16,6 +16,8 @@
 
 #define SHD_JOB_ENUMERATOR(enumerator, word) enumerator,
 typedef enum shd_job_family { SHD_WORDS_FAMILY(SHD_JOB_ENUMERATOR) } shd_job_family;
+typedef enum shd_job_activation { SHD_WORDS_ACTIVATION(SHD_JOB_ENUMERATOR) } shd_job_activation;
+typedef enum shd_job_loss { SHD_WORDS_LOSS(SHD_JOB_ENUMERATOR) } shd_job_loss;
 typedef enum shd_job_init { SHD_WORDS_INIT(SHD_JOB_ENUMERATOR) } shd_job_init;
 typedef enum shd_job_format { SHD_WORDS_FORMAT(SHD_JOB_ENUMERATOR) } shd_job_format;
 typedef enum shd_job_sum_order { SHD_WORDS_SUM_ORDER(SHD_JOB_ENUMERATOR) } shd_job_sum_order;
@@ -61,8 +63,8 @@ typedef struct shd_job_groups {
     int32_t count;
 } shd_job_groups;
 
-/* Every key of the schema as a field, `job->section.key` (of a section inside another `job->loss_scale.key`); `auto` of a whole number is 0, `null` of one is -1, `null` of
- * a path NULL.
+/* Every key of the schema as a field, `job->section.key` (of a section inside another `job->loss_scale.key`); `auto` of a
+ * whole number is 0, `null` of one is -1, of one that may be negative INT64_MIN, of a path NULL.
  * Owns: all texts belong to the job. */
 typedef struct shd_job {
     const char *path; /* the job file as given */
@@ -105,8 +107,9 @@ void shd_job_destroy(shd_job *job);
  * `status`. */
 sherd_status shd_job_fail_within(const shd_job *job, sherd_status status);
 
-/* Tokens that one optimizer step sees. */
+/* Tokens that one optimizer step sees, of mlp samples: these words, "tokens" or "samples". */
 int64_t shd_job_step_tokens(const shd_job *job);
+const char *shd_job_items(const shd_job *job);
 
 /* The word of a choice, e.g. shd_job_word("optimizer.name", job->optimizer.name); "" when there is none. */
 const char *shd_job_word(const char *key_path, int32_t value);

@@ -105,7 +105,8 @@ sherd_status shd_job_complete(shd_job *job) {
     bool llama = job->model.family == SHD_JOB_LLAMA;
     if (!is_set(job, "model.n_kv_head")) job->model.n_kv_head = job->model.n_head;
     if (!llama) job->model.d_ff = 4 * job->model.d_model;
-    if (!is_set(job, "model.tied_embeddings")) job->model.tied_embeddings = !llama;
+    if (!is_set(job, "model.tied_embeddings")) job->model.tied_embeddings = job->model.family == SHD_JOB_GPT2;
+    if (job->model.family == SHD_JOB_MLP) job->model.context = 1; /* as of the model */
     return complete_paths(job);
 }
 
@@ -120,12 +121,24 @@ static shd_yaml_place place_of(const shd_job *job, const char *key) {
 /* Token files are named by paths, pairs of arrays as inputs and targets. */
 static sherd_status check_sources(const shd_job *job, const char *key, const shd_job_sources *sources) {
     shd_yaml_place place = place_of(job, key);
-    for (int32_t i = 0; i < sources->count; i++)
+    for (int32_t i = 0; i < sources->count && job->model.family != SHD_JOB_MLP; i++)
         if (sources->items[i].target_paths)
             return shd_yaml_fail(&place, key,
                                  "inputs and targets are arrays, and %s is trained on tokens; write the path of a "
                                  "token file",
                                  shd_job_word("model.family", (int32_t)job->model.family));
+    return SHERD_OK;
+}
+
+static sherd_status check_mlp(const shd_job *job) {
+    shd_yaml_place place = place_of(job, "data.ignored_label");
+    if (job->model.loss == SHD_JOB_MSE && job->data.ignored_label != INT64_MIN)
+        return shd_yaml_fail(&place, "data.ignored_label",
+                             "%lld, but with model.loss: mse targets are numbers and no classes; set it to null",
+                             (long long)job->data.ignored_label);
+    place = place_of(job, "train.recompute");
+    if (job->train.recompute == SHERD_RECOMPUTE_PART)
+        return shd_yaml_fail(&place, "train.recompute", "attention, which mlp does not have; take none or unit");
     return SHERD_OK;
 }
 
@@ -184,6 +197,8 @@ static sherd_status check_batches(const shd_job *job) {
                          (long long)micro, (long long)ranks, (long long)unit, fits);
 }
 
+const char *shd_job_items(const shd_job *job) { return job->model.family == SHD_JOB_MLP ? "samples" : "tokens"; }
+
 int64_t shd_job_step_tokens(const shd_job *job) { return job->train.global_batch * job->model.context; }
 
 static sherd_status check_warmup(const shd_job *job) {
@@ -229,6 +244,7 @@ static sherd_status check_run(const shd_job *job) {
 sherd_status shd_job_check(const shd_job *job) {
     SHD_TRY(shd_job_check_family(job));
     SHD_TRY(check_data(job));
+    if (job->model.family == SHD_JOB_MLP) SHD_TRY(check_mlp(job));
     SHD_TRY(check_sample(job));
     SHD_TRY(check_batches(job));
     SHD_TRY(check_warmup(job));

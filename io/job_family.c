@@ -8,6 +8,7 @@
 enum {
     GPT2 = 1 << SHD_JOB_GPT2,
     LLAMA = 1 << SHD_JOB_LLAMA,
+    MLP = 1 << SHD_JOB_MLP,
 };
 
 static const struct {

@@ -12,6 +12,8 @@
 #define WORD(enumerator, word) [enumerator] = word,
 #define WORD_LIST(name)        static const char *const words_##name[] = {SHD_WORDS_##name(WORD) NULL};
 WORD_LIST(FAMILY)
+WORD_LIST(ACTIVATION)
+WORD_LIST(LOSS)
 WORD_LIST(INIT)
 WORD_LIST(FORMAT)
 WORD_LIST(PRECISION)
@@ -189,6 +191,7 @@ void shd_job_expected(const shd_job_key *key, char text[SHD_JOB_TEXT_BYTES]) {
         append_int_range(text, key);
         break;
     case SHD_KIND_INT_OR_NULL:
+    case SHD_KIND_SIGNED_OR_NULL:
         append(text, "null or ");
         append_int_range(text, key);
         break;

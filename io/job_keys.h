@@ -13,6 +13,7 @@ typedef enum shd_job_kind {
     SHD_KIND_INT,            /* int64_t */
     SHD_KIND_INT_OR_AUTO,    /* int64_t, `auto` is 0 */
     SHD_KIND_INT_OR_NULL,    /* int64_t, null is -1 */
+    SHD_KIND_SIGNED_OR_NULL, /* int64_t, null is INT64_MIN */
     SHD_KIND_REAL,           /* double, finite */
     SHD_KIND_REAL_OR_NULL,   /* double, null is -1 */
     SHD_KIND_PAIR,           /* shd_job_pair: [number, number] */

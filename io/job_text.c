@@ -77,10 +77,12 @@ static json_t *value_json(const void *owner, const shd_job_key *key) {
     case SHD_KIND_PATH_OR_NULL: memcpy(&text, field, sizeof text); return text ? json_string(text) : json_null();
     case SHD_KIND_INT:
     case SHD_KIND_INT_OR_AUTO:
-    case SHD_KIND_INT_OR_NULL: memcpy(&integer, field, sizeof integer); break;
+    case SHD_KIND_INT_OR_NULL:
+    case SHD_KIND_SIGNED_OR_NULL: memcpy(&integer, field, sizeof integer); break;
     }
     if (key->kind == SHD_KIND_INT_OR_AUTO && integer == 0) return json_string("auto");
     if (key->kind == SHD_KIND_INT_OR_NULL && integer < 0) return json_null();
+    if (key->kind == SHD_KIND_SIGNED_OR_NULL && integer == INT64_MIN) return json_null();
     return json_integer(integer);
 }
 

@@ -34,7 +34,8 @@ static void add_hint(const shd_job_key *key, const shd_yaml_node *node, char hin
     hint[0] = 0;
     if (node->kind != SHD_YAML_SCALAR) return;
     shd_scalar scalar = shd_scalar_read(node);
-    bool number = key->kind == SHD_KIND_INT || key->kind == SHD_KIND_INT_OR_AUTO || key->kind == SHD_KIND_INT_OR_NULL;
+    bool number = key->kind == SHD_KIND_INT || key->kind == SHD_KIND_INT_OR_AUTO || key->kind == SHD_KIND_INT_OR_NULL ||
+                  key->kind == SHD_KIND_SIGNED_OR_NULL;
     bool text = key->kind == SHD_KIND_NAME || key->kind == SHD_KIND_TEXT || key->kind == SHD_KIND_TEXTS ||
                 key->kind == SHD_KIND_WORD_OR_TEXTS || key->kind == SHD_KIND_PATH ||
                 key->kind == SHD_KIND_PATH_OR_NULL || key->kind == SHD_KIND_WORD_OR_PATH ||
@@ -75,6 +76,10 @@ static sherd_status store_int(const shd_job_key *key, const shd_yaml_node *node,
     shd_scalar scalar = shd_scalar_read(node);
     if (key->kind == SHD_KIND_INT_OR_NULL && scalar.kind == SHD_SCALAR_NULL) {
         *field = -1;
+        return SHERD_OK;
+    }
+    if (key->kind == SHD_KIND_SIGNED_OR_NULL && scalar.kind == SHD_SCALAR_NULL) {
+        *field = INT64_MIN;
         return SHERD_OK;
     }
     if (key->kind == SHD_KIND_INT_OR_AUTO && scalar.kind == SHD_SCALAR_TEXT && strcmp(node->text, "auto") == 0) {
@@ -207,7 +212,8 @@ sherd_status shd_job_store(shd_job *job, const shd_job_key *key, const shd_yaml_
     case SHD_KIND_BOOL: return scalar ? store_bool(key, node, field) : wrong_type(key, node);
     case SHD_KIND_INT:
     case SHD_KIND_INT_OR_AUTO:
-    case SHD_KIND_INT_OR_NULL: return scalar ? store_int(key, node, field) : wrong_type(key, node);
+    case SHD_KIND_INT_OR_NULL:
+    case SHD_KIND_SIGNED_OR_NULL: return scalar ? store_int(key, node, field) : wrong_type(key, node);
     case SHD_KIND_REAL: return store_real(key, node, field);
     case SHD_KIND_REAL_OR_NULL:
         if (!is_null(node)) return store_real(key, node, field);

@@ -16,7 +16,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { ROW_BYTES = 8192 }; /* the two lists of 64 sources take up to 2600 */
+enum { NAME_BYTES = 32, ROW_BYTES = 8192 }; /* the two lists of 64 sources take up to 2600 */
 
 struct shd_metrics {
     char path[PATH_MAX];
@@ -151,6 +151,13 @@ static void add_integers(line *row, const char *key, const int64_t *values, int3
     row->length += (size_t)snprintf(row->bytes + row->length, sizeof row->bytes - row->length, "]");
 }
 
+/* "tokens", "tokens_seen"; "samples", … */
+static void add_item_count(line *row, const char *items, const char *ending, int64_t value) {
+    char key[NAME_BYTES];
+    snprintf(key, sizeof key, "%s%s", items, ending);
+    add_integer(row, key, value);
+}
+
 static void add_real(line *row, const char *key, double value, int digits) {
     char number[40];
     if (isfinite(value))
@@ -187,23 +194,29 @@ double shd_metrics_step_ms(const shd_metrics_row *row) {
 static void format_row(const shd_metrics_row *row, line *out) {
     static const char *const names[6] = {"data_ms",      "compute_ms",   "exposed_comm_ms",
                                          "optimizer_ms", "save_wait_ms", "other_ms"};
+    char name[NAME_BYTES];
     double parts[6], step_ms = round_parts(row, parts);
     add_integer(out, "step", row->step);
     add_real(out, "loss", row->loss, 17);
     add_real(out, "grad_norm", row->grad_norm, 17);
     add_real(out, "lr", row->lr, 9);
-    add_integer(out, "tokens", row->tokens);
-    add_integer(out, "tokens_seen", row->tokens_seen);
+    if (row->classified) add_real(out, "accuracy", row->accuracy, 17);
+    add_item_count(out, row->items, "", row->tokens);
+    add_item_count(out, row->items, "_seen", row->tokens_seen);
     add_real(out, "step_ms", step_ms, 9);
     for (int i = 0; i < 6; i++) add_real(out, names[i], parts[i], 9);
-    add_real(out, "tokens_per_s", step_ms > 0 ? (double)row->tokens / step_ms * 1000 : 0, 9);
+    snprintf(name, sizeof name, "%s_per_s", row->items);
+    add_real(out, name, step_ms > 0 ? (double)row->tokens / step_ms * 1000 : 0, 9);
     add_integer(out, "peak_bytes", row->peak_bytes);
     add_integer(out, "data_ready", row->data_ready);
     if (row->source_count > 0) {
-        add_integers(out, "source_tokens", row->source_tokens, row->source_count);
-        add_integers(out, "source_tokens_seen", row->source_tokens_seen, row->source_count);
+        snprintf(name, sizeof name, "source_%s", row->items);
+        add_integers(out, name, row->source_tokens, row->source_count);
+        snprintf(name, sizeof name, "source_%s_seen", row->items);
+        add_integers(out, name, row->source_tokens_seen, row->source_count);
     }
     if (row->validated) add_real(out, "validation_loss", row->validation_loss, 17);
+    if (row->validated && row->classified) add_real(out, "validation_accuracy", row->validation_accuracy, 17);
     out->length += (size_t)snprintf(out->bytes + out->length, sizeof out->bytes - out->length, "}\n");
 }
 

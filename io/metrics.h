@@ -1,7 +1,7 @@
 /* metrics.jsonl: what a run did, one strict-JSON object a step, written by rank 0.
  *
  * Rows are in order of steps, each written by one write(2). Whole numbers as such; others with 9 significant digits,
- * losses and grad_norm with 17; one that is not finite as the text "nan", "inf" or "-inf". */
+ * losses, accuracies and grad_norm with 17; one that is not finite as the text "nan", "inf" or "-inf". */
 #ifndef SHD_IO_METRICS_H
 #define SHD_IO_METRICS_H
 
@@ -15,6 +15,7 @@ typedef struct shd_metrics shd_metrics;
 typedef struct shd_metrics_row {
     int64_t step; /* from 0 */
     double loss, grad_norm, lr;
+    const char *items;   /* "tokens" or "samples": what is counted, as part of the fields' names */
     int64_t tokens;      /* inputs of this step, all ranks */
     int64_t tokens_seen; /* since step 0, this step included */
     double data_ms, compute_ms, exposed_comm_ms, optimizer_ms, save_wait_ms, other_ms; /* rank 0's, ≥ 0 */
@@ -25,6 +26,8 @@ typedef struct shd_metrics_row {
     const int64_t *source_tokens_seen; /* since step 0 */
     bool validated;                    /* validation_loss is part of the row */
     double validation_loss;            /* after this step */
+    bool classified;                   /* accuracy is part of the row, and of a validation's */
+    double accuracy, validation_accuracy;
 } shd_metrics_row;
 
 /* Opens `dir`/metrics.jsonl for rows from `first_step` on, making the folder. Rows at or after first_step, and whatever

@@ -16,7 +16,9 @@
 #define SHD_IO_SCHEMA_H
 
 /* clang-format off */
-#define SHD_WORDS_FAMILY(W)    W(SHD_JOB_GPT2, "gpt2") W(SHD_JOB_LLAMA, "llama")
+#define SHD_WORDS_FAMILY(W)    W(SHD_JOB_GPT2, "gpt2") W(SHD_JOB_LLAMA, "llama") W(SHD_JOB_MLP, "mlp")
+#define SHD_WORDS_ACTIVATION(W) W(SHD_JOB_RELU, "relu") W(SHD_JOB_GELU, "gelu")
+#define SHD_WORDS_LOSS(W)      W(SHD_JOB_CROSS_ENTROPY, "cross_entropy") W(SHD_JOB_MSE, "mse")
 #define SHD_WORDS_INIT(W)      W(SHD_INIT_RANDOM, "random")
 #define SHD_WORDS_FORMAT(W)    W(SHD_FORMAT_AUTO, "auto") W(SHD_FORMAT_LLMC, "llmc") W(SHD_FORMAT_U16, "u16") \
                                W(SHD_FORMAT_U32, "u32") W(SHD_FORMAT_TEXT, "text")
@@ -38,9 +40,28 @@
 
 /* Keys that only some families have: K(section, key, families); all others are every family's. */
 #define SHD_JOB_FAMILY_KEYS(K) \
+    K(model, vocab_size, GPT2 | LLAMA) \
+    K(model, context, GPT2 | LLAMA) \
+    K(model, d_model, GPT2 | LLAMA) \
+    K(model, n_head, GPT2 | LLAMA) \
     K(model, n_kv_head, LLAMA) \
     K(model, d_ff, LLAMA) \
-    K(model, rope_theta, LLAMA)
+    K(model, rope_theta, LLAMA) \
+    K(model, tied_embeddings, GPT2 | LLAMA) \
+    K(model, dropout, GPT2 | LLAMA) \
+    K(model, inputs, MLP) \
+    K(model, outputs, MLP) \
+    K(model, hidden, MLP) \
+    K(model, activation, MLP) \
+    K(model, loss, MLP) \
+    K(data, format, GPT2 | LLAMA) \
+    K(data, ignored_token, GPT2 | LLAMA) \
+    K(data, document_separator, GPT2 | LLAMA) \
+    K(data, attend_across_documents, GPT2 | LLAMA) \
+    K(data, ignored_label, MLP) \
+    K(data, input_scale, MLP) \
+    K(train, sample_tokens, GPT2 | LLAMA) \
+    K(optimizer, warmup_tokens, GPT2 | LLAMA)
 
 /* Keys at the top level, outside any section. */
 #define SHD_JOB_TOP(X) \
@@ -57,7 +78,7 @@
     X(model, d_model, int64_t, INT, REQUIRED, INTS(1, 1 << 20), "", \
       "width of the residual stream, a multiple of n_head") \
     X(model, n_layer, int64_t, INT, REQUIRED, INTS(1, 4096), "", \
-      "number of transformer blocks") \
+      "number of transformer blocks, of mlp number of hidden layers") \
     X(model, n_head, int64_t, INT, REQUIRED, INTS(1, 1 << 16), "", \
       "attention heads of a block") \
     X(model, n_kv_head, int64_t, INT, COMPUTED("n_head"), INTS(1, 1 << 16), "", \
@@ -70,6 +91,16 @@
       "the output layer is the embedding matrix") \
     X(model, dropout, double, REAL, DEFAULT("0.0"), BELOW(0, 1), "", \
       "chance of an element to be dropped in training: of embeddings, attention and what blocks add; masks from train.seed") \
+    X(model, inputs, int64_t, INT, REQUIRED, INTS(1, 1 << 24), "", \
+      "numbers of a sample") \
+    X(model, outputs, int64_t, INT, REQUIRED, INTS(1, 1 << 24), "", \
+      "classes, or with mse numbers of a target") \
+    X(model, hidden, int64_t, INT, REQUIRED, INTS(1, 1 << 22), "", \
+      "width of every hidden layer") \
+    X(model, activation, shd_job_activation, CHOICE, DEFAULT("relu"), WORDS(ACTIVATION), "", \
+      "what follows every hidden layer") \
+    X(model, loss, shd_job_loss, CHOICE, DEFAULT("cross_entropy"), WORDS(LOSS), "", \
+      "cross_entropy: targets are classes; mse: they are numbers, and the loss is their mean squared error") \
     X(model, init, shd_job_source, WORD_OR_PATH, DEFAULT("random"), WORDS(INIT), "", \
       "initial weights: random from train.seed, or a safetensors file") \
     X(model, frozen, shd_job_texts, TEXTS, DEFAULT("[]"), ANY, "", \
@@ -77,15 +108,19 @@
 
 #define SHD_JOB_DATA(X) \
     X(data, train, shd_job_sources, SOURCES, REQUIRED, ANY, "", \
-      "token files to train on, a list or glob being one data set; with weights: a mixture, in shares of sequences") \
+      "files of tokens, of mlp of arrays, a list or glob being one data set; with weights: a mixture, in shares of sequences") \
     X(data, validation, shd_job_sources, SOURCES_OR_NULL, DEFAULT("null"), ANY, "", \
-      "token files for validation, of the same format, a list or glob being one data set") \
+      "files for validation, of the same kind, a list or glob being one data set") \
     X(data, format, shd_job_format, CHOICE, DEFAULT("auto"), WORDS(FORMAT), "", \
       "format of the token files; text takes bytes as tokens, auto decides by header and name") \
     X(data, shuffle, bool, BOOL, DEFAULT("true"), ANY, "", \
-      "a new order of sequences every epoch, from train.seed; false: in file order") \
+      "a new order of sequences, of mlp samples, every epoch, from train.seed; false: in file order") \
     X(data, ignored_token, int64_t, INT_OR_NULL, DEFAULT("null"), INTS(0, INT32_MAX), "", \
       "targets with this token id count for nothing") \
+    X(data, ignored_label, int64_t, SIGNED_OR_NULL, DEFAULT("null"), INTS(INT32_MIN, INT32_MAX), "", \
+      "samples of this class count for nothing") \
+    X(data, input_scale, double, REAL, DEFAULT("1.0"), ABOVE(0), "", \
+      "inputs are multiplied by it: 0.00392156862745098 brings bytes to 0 … 1") \
     X(data, document_separator, int64_t, INT_OR_NULL, DEFAULT("null"), INTS(0, INT32_MAX), "", \
       "token id between documents; joins a source's files, texts by this id; null: no sequence crosses a file's end") \
     X(data, attend_across_documents, bool, BOOL, DEFAULT("true"), ANY, "", \
@@ -94,9 +129,9 @@
 #define SHD_JOB_TRAIN(X) \
     X(train, steps, int64_t, INT, REQUIRED, INTS(1, 99999999), "optimizer steps", \
       "the run ends after so many") \
-    X(train, global_batch, int64_t, INT, REQUIRED, INTS(1, 1 << 20), "sequences", \
+    X(train, global_batch, int64_t, INT, REQUIRED, INTS(1, 1 << 20), "sequences or samples", \
       "what one step sees over all ranks, a multiple of micro_batch x ranks") \
-    X(train, micro_batch, int64_t, INT, REQUIRED, INTS(1, 1 << 16), "sequences", \
+    X(train, micro_batch, int64_t, INT, REQUIRED, INTS(1, 1 << 16), "sequences or samples", \
       "what one rank runs at once") \
     X(train, precision, sherd_dtype, CHOICE, DEFAULT("fp32"), WORDS(PRECISION), "", \
       "of parameters and activations in forward and backward; with 16 bits the optimizer keeps fp32 masters") \
@@ -111,7 +146,7 @@
       "fixed: the same bits on any number of ranks; auto: fixed on one host") \
     X(train, evaluate_every, int64_t, INT, DEFAULT("0"), INTS(0, 99999999), "optimizer steps", \
       "between two validation losses, and after the last step; 0: never") \
-    X(train, evaluate_sequences, int64_t, INT, DEFAULT("0"), INTS(0, INT32_MAX), "sequences", \
+    X(train, evaluate_sequences, int64_t, INT, DEFAULT("0"), INTS(0, INT32_MAX), "sequences or samples", \
       "of a validation, from the start of data.validation; 0: all") \
     X(train, sample_tokens, int64_t, INT, DEFAULT("0"), INTS(0, 65536), "tokens", \
       "of a text that the model writes into the log after each validation, where tokens are bytes; 0: none")
@@ -214,7 +249,7 @@
  * follows that one. */
 #define SHD_JOB_SECTIONS(S, N) \
     S(model, SHD_JOB_MODEL, "the network and its initial weights") \
-    S(data, SHD_JOB_DATA, "token files") \
+    S(data, SHD_JOB_DATA, "files of tokens or arrays") \
     S(train, SHD_JOB_TRAIN, "how long and in which pieces") \
     N(loss_scale, "train.loss_scale", SHD_JOB_LOSS_SCALE, "with train.precision fp16, unused otherwise") \
     S(optimizer, SHD_JOB_OPTIMIZER, "the update of the parameters") \

@@ -71,8 +71,10 @@ static void print_heading(const plan_set *set) {
            shd_mesh_text(policy).text, policy->stage, shd_gather_text(policy));
     if (plan->gather_count > 0 && shd_policy_split(policy) > 1) printf(", prefetch %" PRId32, policy->prefetch);
     int64_t micro_steps = job->train.global_batch / (job->train.micro_batch * job->run.ranks);
-    printf(", %" PRId64 " micro-batch%s of %" PRId64 " x %" PRId64 " tokens per rank and step\n\n", micro_steps,
-           micro_steps == 1 ? "" : "es", job->train.micro_batch, job->model.context);
+    printf(", %" PRId64 " micro-batch%s of %" PRId64, micro_steps, micro_steps == 1 ? "" : "es",
+           job->train.micro_batch);
+    if (job->model.family != SHD_JOB_MLP) printf(" x %" PRId64, job->model.context);
+    printf(" %s per rank and step\n\n", shd_job_items(job));
 }
 
 static void print_row(const char *name, int64_t bytes) {

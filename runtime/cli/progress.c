@@ -61,7 +61,7 @@ static int terminal_columns(FILE *out) {
 }
 
 /* The fields in the order they are shown. */
-typedef enum field { STEP, LOSS, SMOOTH, GRAD, RATE, SPEED, MEMORY, LEFT, FIELDS } field;
+typedef enum field { STEP, LOSS, SMOOTH, ACCURACY, GRAD, RATE, SPEED, MEMORY, LEFT, FIELDS } field;
 
 static void write_fields(const shd_progress *progress, double at_ms, char fields[FIELDS][FIELD_BYTES]) {
     const shd_progress_row *row = &progress->last;
@@ -75,15 +75,16 @@ static void write_fields(const shd_progress *progress, double at_ms, char fields
     snprintf(fields[STEP], FIELD_BYTES, "step %" PRId64 "/%" PRId64, row->step, progress->steps);
     snprintf(fields[LOSS], FIELD_BYTES, "loss %.4f", row->loss);
     snprintf(fields[SMOOTH], FIELD_BYTES, "smooth %.4f", smoothed_loss(progress));
+    snprintf(fields[ACCURACY], FIELD_BYTES, row->classified ? "accuracy %.1f%%" : "", 100 * row->accuracy);
     snprintf(fields[GRAD], FIELD_BYTES, "grad %.3g", row->grad_norm);
     snprintf(fields[RATE], FIELD_BYTES, "lr %.2e", row->lr);
-    snprintf(fields[SPEED], FIELD_BYTES, "%.0f tok/s", progress->last_tokens_per_s);
+    snprintf(fields[SPEED], FIELD_BYTES, row->samples ? "%.0f samples/s" : "%.0f tok/s", progress->last_tokens_per_s);
     snprintf(fields[MEMORY], FIELD_BYTES, "%s/rank", bytes);
     snprintf(fields[LEFT], FIELD_BYTES, "left %s", left);
 }
 
 void shd_progress_format(const shd_progress *progress, double at_ms, int columns, char text[SHD_PROGRESS_BYTES]) {
-    static const field dispensable[] = {RATE, MEMORY, GRAD, SMOOTH, SPEED, LEFT, LOSS};
+    static const field dispensable[] = {RATE, MEMORY, GRAD, SMOOTH, SPEED, LEFT, ACCURACY, LOSS};
     enum { DISPENSABLE = sizeof dispensable / sizeof *dispensable };
     char fields[FIELDS][FIELD_BYTES];
     write_fields(progress, at_ms, fields);
@@ -134,6 +135,7 @@ static void take(shd_progress *progress, const shd_progress_row *row) {
     if (!isnan(row->validation_loss)) {
         progress->last_validation = row->validation_loss;
         progress->last_validation_step = row->step;
+        progress->last_validation_accuracy = row->validation_accuracy;
     }
 }
 
@@ -148,13 +150,16 @@ void shd_progress_step(shd_progress *progress, const shd_progress_row *row) {
         shd_progress_format(progress, at_ms, SHD_PROGRESS_BYTES - 1, text);
         fprintf(progress->out, "%s", text);
         if (validated) fprintf(progress->out, "  validation %.4f", row->validation_loss);
+        if (validated && row->classified) fprintf(progress->out, " accuracy %.1f%%", 100 * row->validation_accuracy);
         fputc('\n', progress->out);
         fflush(progress->out);
     }
     if (progress->live && validated) {
         erase(progress);
-        fprintf(progress->out, "step %" PRId64 "/%" PRId64 "  validation loss %.4f\n", row->step, progress->steps,
+        fprintf(progress->out, "step %" PRId64 "/%" PRId64 "  validation loss %.4f", row->step, progress->steps,
                 row->validation_loss);
+        if (row->classified) fprintf(progress->out, " accuracy %.1f%%", 100 * row->validation_accuracy);
+        fputc('\n', progress->out);
         draw(progress, at_ms);
     }
     pthread_mutex_unlock(&progress->lock);
@@ -183,8 +188,11 @@ void shd_progress_finish(shd_progress *progress, bool went_well) {
         fprintf(progress->out, "done: %" PRId64 " steps in %s, loss %.4f (%.4f smoothed over this run)",
                 progress->last.step - progress->first_step, spent, progress->last.loss, smoothed_loss(progress));
         if (!isnan(progress->last_validation))
-            fprintf(progress->out, ", validation loss %.4f after step %" PRId64, progress->last_validation,
-                    progress->last_validation_step);
+            fprintf(progress->out, ", validation loss %.4f", progress->last_validation);
+        if (!isnan(progress->last_validation) && progress->last.classified)
+            fprintf(progress->out, " and accuracy %.1f%%", 100 * progress->last_validation_accuracy);
+        if (!isnan(progress->last_validation))
+            fprintf(progress->out, " after step %" PRId64, progress->last_validation_step);
         fputc('\n', progress->out);
     }
     fflush(progress->out);

@@ -17,8 +17,11 @@ typedef struct shd_progress_row {
     int64_t step; /* completed steps, from 1 */
     double loss, grad_norm, lr;
     double tokens_per_s; /* of this step, over all ranks */
+    bool samples;        /* it is samples that are counted */
     int64_t peak_bytes;  /* of the rank that holds most */
     double validation_loss;
+    bool classified; /* accuracies are known, that of the validation with its loss */
+    double accuracy, validation_accuracy;
 } shd_progress_row;
 
 /* Lives in the caller's memory, at one address. Threads: steps from one thread, log lines from any. */
@@ -31,7 +34,7 @@ typedef struct shd_progress {
     double start_ms, drawn_ms;
     double smooth_sum, smooth_weight; /* exponentially weighted loss */
     shd_progress_row last;
-    double last_validation;
+    double last_validation, last_validation_accuracy;
     int64_t last_validation_step;
     double last_tokens_per_s; /* smoothed likewise */
     char line[SHD_PROGRESS_BYTES];

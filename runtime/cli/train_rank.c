@@ -69,7 +69,11 @@ static void stepped(void *user, const shd_train_step *row) {
                                     .lr = row->lr,
                                     .tokens_per_s = row->step_ms > 0 ? (double)row->tokens / row->step_ms * 1e3 : 0,
                                     .peak_bytes = row->peak_bytes,
-                                    .validation_loss = row->validation_loss};
+                                    .samples = row->samples,
+                                    .validation_loss = row->validation_loss,
+                                    .classified = !isnan(row->accuracy),
+                                    .accuracy = row->accuracy,
+                                    .validation_accuracy = row->validation_accuracy};
     shd_progress_step(&view->progress, &shown);
 }
 
@@ -211,11 +215,17 @@ int shd_train_dry_run_say(const shd_job *job, int64_t first_step) {
     char allocated[16], states[16];
     shd_bytes_text((double)plan->allocated_bytes, allocated);
     shd_bytes_text((double)plan->model_state_bytes, states);
-    printf("%s: good: %" PRId64 " parameters, %" PRId64 " steps of %" PRId64 " sequences of %" PRId64 " tokens\n"
+    char batch[80];
+    if (job->model.family == SHD_JOB_MLP)
+        snprintf(batch, sizeof batch, "%" PRId64 " samples", job->train.global_batch);
+    else
+        snprintf(batch, sizeof batch, "%" PRId64 " sequences of %" PRId64 " tokens", job->train.global_batch,
+                 job->model.context);
+    printf("%s: good: %" PRId64 " parameters, %" PRId64 " steps of %s\n"
            "stage %" PRId64 " over %" PRId64 " rank%s: %" PRId64
            " bytes a rank (%s), of which model states %s; nothing was started\n",
-           job->top.name, plan->parameter_count, job->train.steps, job->train.global_batch, job->model.context,
-           job->shard.stage, job->run.ranks, job->run.ranks == 1 ? "" : "s", plan->allocated_bytes, allocated, states);
+           job->top.name, plan->parameter_count, job->train.steps, batch, job->shard.stage, job->run.ranks,
+           job->run.ranks == 1 ? "" : "s", plan->allocated_bytes, allocated, states);
     if (sample_bytes > 0)
         printf("and on rank 0 %" PRId64 " bytes for the texts of train.sample_tokens\n", sample_bytes);
     say_outlook(job, first_step);

@@ -48,11 +48,7 @@ static sherd_status check_llama(const shd_model_config *c) {
 }
 
 /* Doubles cannot overflow here, and 2^58 leaves room for any rounding and for sums over what is counted. */
-static sherd_status check_total(const shd_model_config *c) {
-    double d = (double)c->d_model, layers = (double)c->n_layer, rows = (double)c->micro_batch * (double)c->context;
-    double inner = c->family == SHD_MODEL_LLAMA ? (double)c->d_ff : 4 * d;
-    double parameters = d * (2 * (double)c->vocab_size + (double)c->context) + layers * d * (4 * d + 3 * inner + 16);
-    double activations = (layers + 1) * rows * (8 * d + 3 * inner + (double)c->n_head);
+static sherd_status check_sum(double parameters, double activations) {
     if (parameters + activations < 0x1p58) return SHERD_OK;
     return shd_fail(
         SHERD_CONFIG,
@@ -60,18 +56,46 @@ static sherd_status check_total(const shd_model_config *c) {
         parameters, activations);
 }
 
+static sherd_status check_total(const shd_model_config *c) {
+    double d = (double)c->d_model, layers = (double)c->n_layer, rows = (double)c->micro_batch * (double)c->context;
+    double inner = c->family == SHD_MODEL_LLAMA ? (double)c->d_ff : 4 * d;
+    double parameters = d * (2 * (double)c->vocab_size + (double)c->context) + layers * d * (4 * d + 3 * inner + 16);
+    return check_sum(parameters, (layers + 1) * rows * (8 * d + 3 * inner + (double)c->n_head));
+}
+
+static sherd_status check_mlp(const shd_model_config *c) {
+    SHD_TRY(check_range("model.inputs", c->inputs, MAX_LENGTH));
+    SHD_TRY(check_range("model.outputs", c->outputs, MAX_LENGTH));
+    SHD_TRY(check_range("model.hidden", c->hidden, MAX_LENGTH));
+    if (c->activation != SHD_MODEL_RELU && c->activation != SHD_MODEL_GELU)
+        return shd_fail(SHERD_CONFIG, "model.activation %d is none of relu, gelu", (int)c->activation);
+    if (c->loss != SHD_MODEL_CROSS_ENTROPY && c->loss != SHD_MODEL_MSE)
+        return shd_fail(SHERD_CONFIG, "model.loss %d is none of cross_entropy, mse", (int)c->loss);
+    if (c->loss == SHD_MODEL_CROSS_ENTROPY && c->outputs < 2)
+        return shd_fail(
+            SHERD_CONFIG,
+            "model.outputs 1 is too few for model.loss cross_entropy, which tells classes apart; take 2 for "
+            "yes and no, or mse for one number");
+    double inputs = (double)c->inputs, outputs = (double)c->outputs, hidden = (double)c->hidden;
+    double layers = (double)c->n_layer, rows = (double)c->micro_batch;
+    double parameters = hidden * (inputs + outputs + layers * (hidden + 1)) + outputs;
+    double activations = rows * (2 * hidden * (layers + 1) + inputs + 4 * outputs);
+    return check_sum(parameters, activations);
+}
+
 sherd_status shd_config_check(const shd_model_config *c) {
-    if (c->family != SHD_MODEL_GPT2 && c->family != SHD_MODEL_LLAMA)
-        return shd_fail(SHERD_CONFIG, "model.family %d is none of gpt2, llama", (int)c->family);
+    if (c->family != SHD_MODEL_GPT2 && c->family != SHD_MODEL_LLAMA && c->family != SHD_MODEL_MLP)
+        return shd_fail(SHERD_CONFIG, "model.family %d is none of gpt2, llama, mlp", (int)c->family);
     if (c->precision != SHERD_FP32 && c->precision != SHERD_BF16 && c->precision != SHERD_FP16)
         return shd_fail(SHERD_CONFIG, "train.precision %d is none of fp32, bf16, fp16", (int)c->precision);
+    SHD_TRY(check_range("model.n_layer", c->n_layer, MAX_LAYERS));
+    SHD_TRY(check_range("train.micro_batch", c->micro_batch, MAX_LENGTH));
+    SHD_TRY(check_range("run.threads", c->threads, MAX_LENGTH));
+    if (c->family == SHD_MODEL_MLP) return check_mlp(c);
     SHD_TRY(check_range("model.vocab_size", c->vocab_size, INT32_MAX));
     SHD_TRY(check_range("model.context", c->context, MAX_LENGTH));
     SHD_TRY(check_range("model.d_model", c->d_model, MAX_LENGTH));
-    SHD_TRY(check_range("model.n_layer", c->n_layer, MAX_LAYERS));
     SHD_TRY(check_range("model.n_head", c->n_head, MAX_LENGTH));
-    SHD_TRY(check_range("train.micro_batch", c->micro_batch, MAX_LENGTH));
-    SHD_TRY(check_range("run.threads", c->threads, MAX_LENGTH));
     if (!(c->dropout >= 0) || c->dropout >= 1)
         return shd_fail(SHERD_CONFIG, "model.dropout %g must be a number from 0 on and below 1", c->dropout);
     SHD_TRY(check_heads(c));

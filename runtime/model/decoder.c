@@ -148,7 +148,7 @@ sherd_status shd_decoder_forward(shd_decoder *decoder, const sherd_view *view) {
         .logits_wanted = decoder->logits,
     };
     shd_pass_open(&pass);
-    shd_pass_forward(&pass);
+    shd_transformer_forward(&pass);
     if (view->unit == head) decoder->length = decoder->past + decoder->count;
     return SHERD_OK;
 }

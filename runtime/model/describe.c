@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { ALIGNMENT_BYTES = 64, NAME_BYTES = 80 /* room for the longest tensor or unit name of either family */ };
+enum { ALIGNMENT_BYTES = 64, NAME_BYTES = 80 /* room for the longest tensor or unit name of any family */ };
 
 /* Logits held at once: at most MAX rows, fewer where the vocabulary is large, but never so few that products get
  * thin. */
@@ -36,30 +36,48 @@ static void set_lengths(shd_model *model) {
     model->lengths[SHD_LENGTH_INNER] = config->d_ff;
 }
 
-/* Appends a unit with no tensors yet. */
-static sherd_unit *add_unit(shd_model *model, char **names, const char *name) {
+sherd_status shd_model_take_lists(shd_model *model, int32_t unit_count, int32_t tensor_count, char **names) {
+    model->units = shd_alloc((size_t)unit_count, sizeof *model->units);
+    model->tensors = shd_alloc((size_t)tensor_count, sizeof *model->tensors);
+    model->starts = shd_alloc((size_t)tensor_count, sizeof *model->starts);
+    model->names = shd_alloc((size_t)(unit_count + tensor_count), NAME_BYTES);
+    if (!model->units || !model->tensors || !model->starts || !model->names)
+        return shd_fail(SHERD_MEMORY, "no memory to describe a model of %d tensors", tensor_count);
+    *names = model->names;
+    return SHERD_OK;
+}
+
+sherd_unit *shd_model_add_unit(shd_model *model, char **names, const char *name) {
     sherd_unit *unit = &model->units[model->description.unit_count++];
     *unit = (sherd_unit){.name = strcpy(*names, name), .first_tensor = model->description.tensor_count};
     *names += NAME_BYTES;
     return unit;
 }
 
+sherd_tensor *shd_model_add_tensor(shd_model *model, char **names, sherd_unit *unit, const char *prefix,
+                                   const char *name, shd_start start) {
+    int32_t index = model->description.tensor_count++;
+    sherd_tensor *tensor = &model->tensors[index];
+    snprintf(*names, NAME_BYTES, "%s%s", prefix, name);
+    tensor->name = *names;
+    *names += NAME_BYTES;
+    model->starts[index] = start;
+    unit->tensor_count++;
+    return tensor;
+}
+
+/* --- transformers ------------------------------------------------------------------------------------------------- */
+
 static void add_tensors(shd_model *model, char **names, sherd_unit *unit, const char *prefix, shd_spec_list list) {
     for (int32_t i = 0; i < list.count; i++) {
         const shd_tensor_spec *spec = &list.specs[i];
-        int32_t index = model->description.tensor_count++;
-        sherd_tensor *tensor = &model->tensors[index];
-        snprintf(*names, NAME_BYTES, "%s%s", prefix, spec->name);
-        tensor->name = *names;
-        *names += NAME_BYTES;
+        sherd_tensor *tensor = shd_model_add_tensor(model, names, unit, prefix, spec->name, spec->start);
         tensor->dim_count = spec->dim_count;
         for (int32_t j = 0; j < spec->dim_count; j++) tensor->shape[j] = model->lengths[spec->shape[j]];
-        model->starts[index] = spec->start;
-        unit->tensor_count++;
     }
 }
 
-sherd_status shd_model_list_tensors(shd_model *model) {
+static sherd_status list_tensors(shd_model *model) {
     set_lengths(model);
     const shd_family *family = model->family;
     bool tied = model->config.tied_embeddings;
@@ -67,23 +85,17 @@ sherd_status shd_model_list_tensors(shd_model *model) {
     int32_t unit_count = layers + 2;
     int32_t tensor_count = family->embedding.count + layers * family->block.count + family->head.count + !tied;
 
-    model->units = shd_alloc((size_t)unit_count, sizeof *model->units);
-    model->tensors = shd_alloc((size_t)tensor_count, sizeof *model->tensors);
-    model->starts = shd_alloc((size_t)tensor_count, sizeof *model->starts);
-    model->names = shd_alloc((size_t)(unit_count + tensor_count), NAME_BYTES);
-    if (!model->units || !model->tensors || !model->starts || !model->names)
-        return shd_fail(SHERD_MEMORY, "no memory to describe a model of %d tensors", tensor_count);
-
-    char *names = model->names;
+    char *names = NULL;
+    SHD_TRY(shd_model_take_lists(model, unit_count, tensor_count, &names));
     char text[NAME_BYTES];
-    add_tensors(model, &names, add_unit(model, &names, "embedding"), "", family->embedding);
+    add_tensors(model, &names, shd_model_add_unit(model, &names, "embedding"), "", family->embedding);
     for (int32_t i = 0; i < layers; i++) {
         snprintf(text, sizeof text, "block %d", i);
-        sherd_unit *unit = add_unit(model, &names, text);
+        sherd_unit *unit = shd_model_add_unit(model, &names, text);
         snprintf(text, sizeof text, family->block_prefix, i);
         add_tensors(model, &names, unit, text, family->block);
     }
-    sherd_unit *head = add_unit(model, &names, "head");
+    sherd_unit *head = shd_model_add_unit(model, &names, "head");
     add_tensors(model, &names, head, "", family->head);
     if (tied) {
         head->shares = &tied_unit;
@@ -95,8 +107,7 @@ sherd_status shd_model_list_tensors(shd_model *model) {
     return SHERD_OK;
 }
 
-/* Takes rows × length numbers at *end and returns where they begin. */
-static int64_t take(int64_t *end, sherd_dtype dtype, int64_t rows, int64_t length) {
+int64_t shd_layout_take(int64_t *end, sherd_dtype dtype, int64_t rows, int64_t length) {
     int64_t begin = *end;
     *end += shd_round_up(rows * length * shd_dtype_bytes(dtype), ALIGNMENT_BYTES);
     return begin;
@@ -108,24 +119,24 @@ shd_layout shd_layout_make(const shd_model *model, int64_t rows, int64_t attenti
     int64_t d = config->d_model, inner = model->lengths[SHD_LENGTH_INNER];
     int64_t projected = model->lengths[SHD_LENGTH_PROJECTED];
     shd_layout layout = {0};
-    layout.remade.projected = take(&layout.remade_bytes, precision, rows, projected);
-    layout.remade.attended = take(&layout.remade_bytes, precision, rows, d);
-    layout.remade.log_sum = take(&layout.remade_bytes, SHERD_FP32, rows, config->n_head);
-    layout.kept.mid = take(&layout.kept_bytes, precision, rows, d);
+    layout.remade.projected = shd_layout_take(&layout.remade_bytes, precision, rows, projected);
+    layout.remade.attended = shd_layout_take(&layout.remade_bytes, precision, rows, d);
+    layout.remade.log_sum = shd_layout_take(&layout.remade_bytes, SHERD_FP32, rows, config->n_head);
+    layout.kept.mid = shd_layout_take(&layout.kept_bytes, precision, rows, d);
     for (int32_t i = 0; i < model->family->inner_count; i++)
-        layout.kept.inner[i] = take(&layout.kept_bytes, precision, rows, inner);
+        layout.kept.inner[i] = shd_layout_take(&layout.kept_bytes, precision, rows, inner);
 
-    layout.work.flow = take(&layout.work_bytes, precision, rows, d);
-    layout.work.normed = take(&layout.work_bytes, precision, rows, d);
-    layout.work.wide = take(&layout.work_bytes, precision, rows, shd_max(inner, projected));
-    layout.work.mean = take(&layout.work_bytes, SHERD_FP32, rows, 1);
-    layout.work.rstd = take(&layout.work_bytes, SHERD_FP32, rows, 1);
+    layout.work.flow = shd_layout_take(&layout.work_bytes, precision, rows, d);
+    layout.work.normed = shd_layout_take(&layout.work_bytes, precision, rows, d);
+    layout.work.wide = shd_layout_take(&layout.work_bytes, precision, rows, shd_max(inner, projected));
+    layout.work.mean = shd_layout_take(&layout.work_bytes, SHERD_FP32, rows, 1);
+    layout.work.rstd = shd_layout_take(&layout.work_bytes, SHERD_FP32, rows, 1);
     layout.work.operation = layout.work_bytes;
     layout.work_bytes += shd_max(attention_bytes, shd_op_matmul_scratch_bytes(precision, config->threads));
     return layout;
 }
 
-sherd_status shd_model_lay_out(shd_model *model) {
+static sherd_status lay_out(shd_model *model) {
     const shd_model_config *config = &model->config;
     int64_t rows = model->rows;
     model->layout = shd_layout_make(
@@ -134,7 +145,7 @@ sherd_status shd_model_lay_out(shd_model *model) {
                 shd_op_attention_backward_scratch_bytes(config->precision, config->context, model->head_size,
                                                         config->threads)));
     for (int32_t u = 0; u < model->description.unit_count - 1; u++) {
-        (void)take(&model->units[u].output_bytes, config->precision, rows, config->d_model);
+        (void)shd_layout_take(&model->units[u].output_bytes, config->precision, rows, config->d_model);
         if (u == 0) continue;
         model->units[u].activation_bytes = model->layout.kept_bytes;
         model->units[u].remade_bytes = model->layout.remade_bytes;
@@ -143,7 +154,7 @@ sherd_status shd_model_lay_out(shd_model *model) {
 
     int64_t fitting = CHUNK_BYTES / ((int64_t)sizeof(float) * config->vocab_size) / MIN_CHUNK_ROWS * MIN_CHUNK_ROWS;
     model->chunk_rows = shd_min(rows, shd_min(MAX_CHUNK_ROWS, shd_max(MIN_CHUNK_ROWS, fitting)));
-    (void)take(&model->description.logits_bytes, SHERD_FP32, model->chunk_rows, config->vocab_size);
+    (void)shd_layout_take(&model->description.logits_bytes, SHERD_FP32, model->chunk_rows, config->vocab_size);
 
     if (!model->family->rotary) return SHERD_OK;
     model->rope_table = shd_alloc((size_t)(config->context * model->head_size), sizeof(float));
@@ -151,3 +162,10 @@ sherd_status shd_model_lay_out(shd_model *model) {
     shd_op_rope_table(config->context, model->head_size, config->rope_theta, model->rope_table);
     return SHERD_OK;
 }
+
+const shd_architecture shd_transformer = {
+    .list_tensors = list_tensors,
+    .lay_out = lay_out,
+    .forward = shd_transformer_forward,
+    .backward = shd_transformer_backward,
+};

@@ -1,14 +1,16 @@
-/* What tells one family of models from another: its tensors, and how its block is put together. Both families run
- * through the same units (unit_*.c); gpt2.c and llama.c hold a table each and the activation of
- * their feed-forward half.
+/* What tells one family of models from another: its tensors, and how its block is put together. Both families of
+ * transformers run through the same units (unit_*.c); gpt2.c and llama.c hold a table each and the activation of
+ * their feed-forward half. mlp.c is an architecture of its own.
  *
- * A block, in both:
+ * A transformer's block, in both:
  *     mid = x   + attention(projections(norm_1(x))) · attention_out
  *     out = mid + activate(inners(norm_2(mid)))     · down */
 #ifndef SHD_MODEL_FAMILY_H
 #define SHD_MODEL_FAMILY_H
 
 #include "runtime/ops/ops.h"
+
+#include <sherd/status.h>
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -25,7 +27,14 @@ typedef enum shd_length {
 } shd_length;
 
 /* How a tensor starts; see shd_model_fill_random. */
-typedef enum shd_start { SHD_START_NORMAL, SHD_START_RESIDUAL, SHD_START_ONES, SHD_START_ZEROS } shd_start;
+typedef enum shd_start {
+    SHD_START_NORMAL,
+    SHD_START_RESIDUAL,
+    SHD_START_ONES,
+    SHD_START_ZEROS,
+    SHD_START_ACTIVATED, /* a matrix [out, in] before an activation */
+    SHD_START_LINEAR     /* one before none */
+} shd_start;
 
 typedef struct shd_tensor_spec {
     const char *name; /* in a block: what follows the block's prefix */
@@ -42,7 +51,22 @@ typedef struct shd_spec_list {
 
 enum { SHD_MAX_PROJECTIONS = 3, SHD_MAX_INNERS = 2, SHD_MAX_IGNORED = 3 };
 
+struct shd_model;
+struct shd_pass;
+
+/* What a model of the family is made by, and run. */
+typedef struct shd_architecture {
+    /* Each fills its part of the model, in this order: tensors and units, then how much memory they need. */
+    sherd_status (*list_tensors)(struct shd_model *model);
+    sherd_status (*lay_out)(struct shd_model *model);
+    /* One unit's. */
+    void (*forward)(const struct shd_pass *pass);
+    void (*backward)(const struct shd_pass *pass);
+} shd_architecture;
+
 typedef struct shd_family {
+    const shd_architecture *architecture;
+    /* Of transformers, whose units are embedding, blocks and head. */
     const char *block_prefix; /* printf format of a block's number */
     shd_spec_list embedding;  /* token table, then (gpt2) the position table */
     shd_spec_list block;      /* one block's */
@@ -69,6 +93,7 @@ typedef struct shd_family {
     const char *ignored[SHD_MAX_IGNORED];
 } shd_family;
 
-extern const shd_family shd_family_gpt2, shd_family_llama;
+extern const shd_architecture shd_transformer;
+extern const shd_family shd_family_gpt2, shd_family_llama, shd_family_mlp;
 
 #endif

@@ -52,6 +52,7 @@ static void activate_backward(const shd_math *math, int64_t count, void *const i
 }
 
 const shd_family shd_family_gpt2 = {
+    .architecture = &shd_transformer,
     .block_prefix = "h.%d.",
     .embedding = {embedding_specs, 2},
     .block = {block_specs, SLOT_COUNT},

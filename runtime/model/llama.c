@@ -33,6 +33,7 @@ static void activate_backward(const shd_math *math, int64_t count, void *const i
 }
 
 const shd_family shd_family_llama = {
+    .architecture = &shd_transformer,
     .block_prefix = "model.layers.%d.",
     .embedding = {embedding_specs, 1},
     .block = {block_specs, SLOT_COUNT},

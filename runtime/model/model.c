@@ -7,14 +7,17 @@
 
 #include <assert.h>
 
+static const shd_family *const families[] = {
+    [SHD_MODEL_GPT2] = &shd_family_gpt2, [SHD_MODEL_LLAMA] = &shd_family_llama, [SHD_MODEL_MLP] = &shd_family_mlp};
+
 static sherd_status build(shd_model *model, const shd_model_config *config) {
     model->config = *config;
     model->config.frozen = NULL;
     model->config.frozen_count = 0;
-    model->family = config->family == SHD_MODEL_GPT2 ? &shd_family_gpt2 : &shd_family_llama;
-    SHD_TRY(shd_model_list_tensors(model));
+    model->family = families[config->family];
+    SHD_TRY(model->family->architecture->list_tensors(model));
     SHD_TRY(shd_model_freeze(model, config->frozen, config->frozen_count));
-    SHD_TRY(shd_model_lay_out(model));
+    SHD_TRY(model->family->architecture->lay_out(model));
     model->description.size = sizeof model->description;
     model->description.units = model->units;
     model->description.tensors = model->tensors;
@@ -78,13 +81,22 @@ void shd_pass_open(shd_pass *pass) {
     pass->math.scratch = scratch + layout->work.operation;
 }
 
-void shd_pass_forward(const shd_pass *pass) {
+void shd_transformer_forward(const shd_pass *pass) {
     if (pass->view->unit == 0)
         shd_embedding_forward(pass);
     else if (pass->view->unit == pass->model->description.unit_count - 1)
         shd_head_forward(pass);
     else
         shd_block_forward(pass);
+}
+
+void shd_transformer_backward(const shd_pass *pass) {
+    if (pass->view->unit == 0)
+        shd_embedding_backward(pass);
+    else if (pass->view->unit == pass->model->description.unit_count - 1)
+        shd_head_backward(pass);
+    else
+        shd_block_backward(pass);
 }
 
 /* The pass over the bound micro-batch. */
@@ -106,7 +118,7 @@ static sherd_status open_pass(const shd_model *model, const sherd_view *view, sh
 sherd_status shd_model_forward(void *user, const sherd_view *view) {
     shd_pass pass;
     SHD_TRY(open_pass(user, view, &pass));
-    shd_pass_forward(&pass);
+    pass.model->family->architecture->forward(&pass);
     return SHERD_OK;
 }
 
@@ -115,12 +127,7 @@ sherd_status shd_model_backward(void *user, const sherd_view *view) {
     shd_pass pass;
     if (view->unit < model->first_trained_unit) return SHERD_OK;
     SHD_TRY(open_pass(model, view, &pass));
-    if (view->unit == 0)
-        shd_embedding_backward(&pass);
-    else if (view->unit == model->description.unit_count - 1)
-        shd_head_backward(&pass);
-    else
-        shd_block_backward(&pass);
+    model->family->architecture->backward(&pass);
     return SHERD_OK;
 }
 

@@ -1,4 +1,5 @@
-/* The built-in models: gpt2 and llama, as units (embedding, each block, head) with forward and backward by hand.
+/* The built-in models: gpt2 and llama as units (embedding, each block, head), mlp as units (each layer), with forward and
+ * backward by hand.
  *
  * A model is a description (<sherd/model.h>) and two callbacks over sherd_view; it knows nothing of ranks, stages or
  * shards. */
@@ -11,16 +12,23 @@
 #include <sherd/model.h>
 #include <sherd/session.h>
 
-typedef enum shd_model_family { SHD_MODEL_GPT2, SHD_MODEL_LLAMA } shd_model_family;
+typedef enum shd_model_family { SHD_MODEL_GPT2, SHD_MODEL_LLAMA, SHD_MODEL_MLP } shd_model_family;
+typedef enum shd_model_activation { SHD_MODEL_RELU, SHD_MODEL_GELU } shd_model_activation;
+/* CROSS_ENTROPY: outputs are logits of classes. MSE: outputs are numbers, each of them a target. */
+typedef enum shd_model_loss { SHD_MODEL_CROSS_ENTROPY, SHD_MODEL_MSE } shd_model_loss;
 
 typedef struct shd_model_config {
     shd_model_family family;
-    int64_t vocab_size, context, d_model, n_layer, n_head;
-    int64_t n_kv_head, d_ff; /* llama */
-    double rope_theta;       /* llama */
-    bool tied_embeddings;
-    double dropout; /* 0 ≤ p < 1: chance of an element to be dropped in training, at the places of shd_dropout_place */
+    int64_t n_layer;                              /* blocks, of mlp hidden layers */
+    int64_t vocab_size, context, d_model, n_head; /* gpt2, llama */
+    int64_t n_kv_head, d_ff;                      /* llama */
+    double rope_theta;                            /* llama */
+    bool tied_embeddings;                         /* gpt2, llama */
+    double dropout; /* gpt2, llama: 0 ≤ p < 1, chance of an element to be dropped in training, see shd_dropout_place */
     uint64_t seed;  /* of dropout masks */
+    int64_t inputs, outputs, hidden; /* mlp: numbers of a sample, of the output, of a hidden layer */
+    shd_model_activation activation; /* mlp */
+    shd_model_loss loss;             /* mlp */
     sherd_dtype precision; /* of parameters, activations and the residual stream; gradients of parameters are fp32 */
     const char *const *frozen; /* shell-style patterns over tensor names; borrowed during create */
     int32_t frozen_count;
@@ -37,19 +45,28 @@ sherd_status shd_model_create(const shd_model_config *config, shd_model **out);
 void shd_model_destroy(shd_model *model);
 
 /* The description to hand to sherd_session_create. Tensor names are Hugging Face's: wte.weight,
- * h.0.attn.c_attn.weight, … or model.embed_tokens.weight, model.layers.0.…, lm_head.weight.
+ * h.0.attn.c_attn.weight, … or model.embed_tokens.weight, model.layers.0.…, lm_head.weight; of mlp
+ * layers.0.weight, layers.0.bias, …, the output layer's the last.
  * Owns: borrowed, lives with the model. */
 const sherd_model *shd_model_describe(const shd_model *model);
 
-/* One micro-batch. inputs: [micro_batch, context] ids; targets: the same, negative where a target counts for nothing.
+/* One micro-batch of tokens or of samples. Tokens: inputs: [micro_batch, context] ids; targets: the same, negative where a target counts for nothing.
  * losses: [micro_batch × context] per-token losses (natural log), written by the head. document_starts: [micro_batch,
  * context], the place in its sequence where a token's document begins, before which it does not attend; NULL: it
- * attends to all before it. Positions count from the sequence's start all the same. Borrowed until the next call. */
+ * attends to all before it. Positions count from the sequence's start all the same.
+ *
+ * Samples (mlp): features: [micro_batch, inputs]. With loss CROSS_ENTROPY, targets: [micro_batch] classes, negative where
+ * one counts for nothing; losses: [micro_batch]; correct: [micro_batch], 1 where the class was predicted, else 0. With
+ * MSE, values: [micro_batch, outputs], NaN where one counts for nothing; losses: [micro_batch × outputs].
+ *
+ * Borrowed until the next call. */
 typedef struct shd_batch {
     const int32_t *inputs, *targets;
     double *losses;
     const int32_t *document_starts;
     int64_t first_sequence; /* the number in the whole run of its first sequence: what dropout masks go by */
+    const float *features, *values;
+    double *correct;
 } shd_batch;
 /* The first call prepares the process for products (shd_ops_init). `pool` has at most config.threads threads. */
 void shd_model_bind(shd_model *model, shd_pool *pool, const shd_batch *batch);
@@ -68,8 +85,8 @@ shd_model_work shd_model_work_get(void);
 void shd_model_work_reset(void);
 
 /* Random initialisation: weights of two or more dimensions normal with σ 0.02 (residual projections
- * 0.02/√(2·n_layer)), norm gains 1, biases 0; each value a function of seed, tensor name and element index alone. A
- * sherd_fill_fn. */
+ * 0.02/√(2·n_layer)), norm gains 1, biases 0; of mlp σ √(2/inputs of the layer), in the output layer √(1/inputs). Each
+ * value is a function of seed, tensor name and element index alone. A sherd_fill_fn. */
 typedef struct shd_model_random {
     const shd_model *model;
     uint64_t seed;

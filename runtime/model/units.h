@@ -1,6 +1,7 @@
-/* Inside a model: its object, the three kinds of unit, and the layers they are made of.
+/* Inside a model: its object, the three kinds of unit of a transformer, and the layers they are made of; mlp.c has units
+ * of its own.
  *
- * Where a pass's numbers live, in the model's precision but for log_sum, mean, rstd and logits, which are fp32 (all
+ * Where a transformer's pass's numbers live, in the model's precision but for log_sum, mean, rstd and logits, which are fp32 (all
  * borders 64-byte aligned). rows: micro_batch × context in training and
  * evaluation, the tokens of a run in a decoder (decoder.c), which keeps nothing for a backward and so has one memory for
  * all `outputs`, a block's x and out included, one for all `remade` and one for all `activations`:
@@ -77,9 +78,16 @@ struct shd_model {
 /* What shd_model_create does, in this order. config.c and describe.c; each of the last three fills its part of
  * `model`. */
 sherd_status shd_config_check(const shd_model_config *config);
-sherd_status shd_model_list_tensors(shd_model *model);
 sherd_status shd_model_freeze(shd_model *model, const char *const *patterns, int32_t pattern_count);
-sherd_status shd_model_lay_out(shd_model *model);
+/* Parts of an architecture's list_tensors and lay_out. Memory for lists of so many, names included; *names is where the
+ * first name goes. */
+sherd_status shd_model_take_lists(shd_model *model, int32_t unit_count, int32_t tensor_count, char **names);
+/* Appends a unit with no tensors yet, and a tensor to it. */
+sherd_unit *shd_model_add_unit(shd_model *model, char **names, const char *name);
+sherd_tensor *shd_model_add_tensor(shd_model *model, char **names, sherd_unit *unit, const char *prefix,
+                                   const char *name, shd_start start);
+/* Takes rows × length numbers at *end and returns where they begin. */
+int64_t shd_layout_take(int64_t *end, sherd_dtype dtype, int64_t rows, int64_t length);
 /* For `rows` rows, and `attention_bytes` of work memory for attention. Pure. */
 shd_layout shd_layout_make(const shd_model *model, int64_t rows, int64_t attention_bytes);
 
@@ -110,9 +118,11 @@ shd_parameter shd_pass_tensor(const shd_pass *pass, int32_t tensor);
 shd_parameter shd_pass_parameter(const shd_pass *pass, int32_t slot);
 /* The output of the unit before the pass's. */
 const void *shd_pass_input(const shd_pass *pass);
-/* Points the pass into its view's scratch, as its layout says, and runs the unit's forward. */
+/* Points the pass into its view's scratch, as its layout says. */
 void shd_pass_open(shd_pass *pass);
-void shd_pass_forward(const shd_pass *pass);
+/* The unit of a transformer. */
+void shd_transformer_forward(const shd_pass *pass);
+void shd_transformer_backward(const shd_pass *pass);
 
 /* layer.c. Where dropout is, in both families: the sum of token and position vectors, attention's probabilities, and
  * what the two halves of a block add to the residual stream. A mask's key is subkey (base/random.h) `place` of subkey

@@ -42,13 +42,13 @@ static sherd_status run_portion(sherd_session *session, shd_model *model, shd_po
             target_count += counted;
         }
         SHD_TRY(run_forward(session, model, idle));
-        if (!idle) SHD_TRY(sherd_add_loss(session, batch.losses, shd_feed_micro_tokens(feed)));
+        if (!idle) SHD_TRY(shd_feed_add(feed, session, &batch));
     }
     return sherd_evaluate_end(session, target_count, result);
 }
 
 sherd_status shd_evaluate(sherd_session *session, shd_model *model, shd_pool *pool, shd_feed *feed,
-                          const shd_evaluation_plan *plan, const sherd_options *options, double *loss) {
+                          const shd_evaluation_plan *plan, const sherd_options *options, sherd_evaluation *out) {
     sherd_evaluation all = {0};
     for (int64_t first = 0; first < plan->micro_batch_count; first += SHD_PORTION_MICRO_BATCHES) {
         int64_t end = shd_min(first + SHD_PORTION_MICRO_BATCHES, plan->micro_batch_count);
@@ -58,7 +58,8 @@ sherd_status shd_evaluate(sherd_session *session, shd_model *model, shd_pool *po
         all.target_count += portion.target_count;
         double weight = all.target_count ? (double)portion.target_count / (double)all.target_count : 0;
         all.loss += weight * (portion.loss - all.loss);
+        for (int m = 0; m < SHERD_METRICS; m++) all.metrics[m] += portion.metrics[m];
     }
-    *loss = all.loss;
+    *out = all;
     return SHERD_OK;
 }

@@ -1,4 +1,4 @@
-/* The validation loss of a run. */
+/* The validation of a run. */
 #ifndef SHD_TRAIN_EVALUATE_H
 #define SHD_TRAIN_EVALUATE_H
 
@@ -21,10 +21,10 @@ typedef struct shd_evaluation_plan {
 shd_evaluation_plan shd_evaluation_plan_make(int64_t available, int64_t wanted, int64_t micro_batch,
                                              int32_t world_size);
 
-/* Runs all portions. Collective; at step boundaries. *loss: mean over the counted targets, 0 when there are none.
- * Allocates nothing.
+/* Runs all portions. Collective; at step boundaries. *out: the mean loss over the counted targets, 0 when there are none,
+ * their number, and in metrics[0], of a model of classes, how many were predicted. Allocates nothing.
  * Fails: DATA (a token), and what the session's brackets and the model return. */
 sherd_status shd_evaluate(sherd_session *session, shd_model *model, shd_pool *pool, shd_feed *feed,
-                          const shd_evaluation_plan *plan, const sherd_options *options, double *loss);
+                          const shd_evaluation_plan *plan, const sherd_options *options, sherd_evaluation *out);
 
 #endif

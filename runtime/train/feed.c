@@ -3,6 +3,7 @@
 #include "runtime/base/memory.h"
 #include "runtime/base/status.h"
 
+#include <math.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -10,9 +11,14 @@
 
 enum { SLOTS = SHD_FEED_AHEAD + 1, CAUSE_BYTES = 2048 }; /* one more: the current step's */
 
+/* How long each part of a row is; 0: rows have none. */
+typedef struct row_lengths {
+    int64_t inputs, targets, features, values, losses;
+} row_lengths;
+
 typedef struct slot {
-    int32_t *inputs, *targets; /* [micro_steps, micro_batch, context] */
-    int32_t *starts;           /* the same: document_starts of shd_batch; NULL without a separator */
+    shd_example rows; /* [micro_steps, micro_batch] of them; NULL what they have not */
+    int32_t *starts;  /* as long as inputs: document_starts of shd_batch; NULL without a separator */
     int64_t target_count;
 } slot;
 
@@ -20,8 +26,10 @@ typedef struct slot {
  * they are different ones, as read - (taken - 1) < SLOTS. */
 struct shd_feed {
     shd_feed_config config;
+    row_lengths lengths;
     slot slots[SLOTS];
-    double *losses; /* [micro_batch, context] */
+    double *losses;  /* of a micro-batch */
+    double *correct; /* [micro_batch] of classes, else NULL */
     pthread_t thread;
     bool started;
     int64_t first, step_count;
@@ -35,29 +43,51 @@ struct shd_feed {
 
 /* --- making ------------------------------------------------------------------------------------------------------- */
 
+static int64_t loss_count(const shd_feed *feed) { return feed->config.micro_batch * feed->lengths.losses; }
+
+static row_lengths find_lengths(const shd_feed_config *config) {
+    const shd_sample_shape *shape = &config->shape;
+    if (!config->samples)
+        return (row_lengths){.inputs = config->context, .targets = config->context, .losses = config->context};
+    if (shape->classes) return (row_lengths){.features = shape->input_count, .targets = 1, .losses = 1};
+    return (row_lengths){.features = shape->input_count, .values = shape->output_count, .losses = shape->output_count};
+}
+
 static sherd_status out_of_memory(const shd_feed *feed) {
-    return shd_fail(SHERD_MEMORY, "no memory for %d micro-batches of %lld tokens", feed->config.micro_steps,
-                    (long long)shd_feed_micro_tokens(feed));
+    return shd_fail(SHERD_MEMORY, "no memory for %d micro-batches of %lld %s", feed->config.micro_steps,
+                    (long long)feed->config.micro_batch, feed->config.samples ? "samples" : "sequences");
+}
+
+/* Room for `length` elements of every row of a step in *out; none where that is 0. Elements are 4 bytes. */
+static bool take_rows(const shd_feed *feed, int64_t length, void **out) {
+    size_t row_count = (size_t)(feed->config.micro_batch * feed->config.micro_steps);
+    if (length > 0) *out = shd_alloc(row_count, (size_t)length * 4);
+    return length == 0 || *out;
 }
 
 static sherd_status init_slot(const shd_feed *feed, slot *made) {
-    size_t step_bytes = (size_t)shd_feed_micro_tokens(feed) * sizeof(int32_t);
-    made->inputs = shd_alloc((size_t)feed->config.micro_steps, step_bytes);
-    made->targets = shd_alloc((size_t)feed->config.micro_steps, step_bytes);
-    if (feed->config.separator >= 0) made->starts = shd_alloc((size_t)feed->config.micro_steps, step_bytes);
-    bool good = made->inputs && made->targets && (made->starts || feed->config.separator < 0);
+    const row_lengths *lengths = &feed->lengths;
+    bool good = take_rows(feed, lengths->inputs, (void **)&made->rows.inputs) &&
+                take_rows(feed, lengths->targets, (void **)&made->rows.targets) &&
+                take_rows(feed, lengths->features, (void **)&made->rows.features) &&
+                take_rows(feed, lengths->values, (void **)&made->rows.values) &&
+                take_rows(feed, feed->config.separator >= 0 ? lengths->inputs : 0, (void **)&made->starts);
     return good ? SHERD_OK : out_of_memory(feed);
 }
 
 static sherd_status init(shd_feed *feed) {
-    feed->losses = shd_alloc((size_t)shd_feed_micro_tokens(feed), sizeof *feed->losses);
-    return feed->losses ? init_slot(feed, &feed->slots[0]) : out_of_memory(feed);
+    bool classes = feed->config.samples && feed->config.shape.classes;
+    feed->losses = shd_alloc((size_t)loss_count(feed), sizeof *feed->losses);
+    if (classes) feed->correct = shd_alloc((size_t)feed->config.micro_batch, sizeof *feed->correct);
+    if (!feed->losses || (classes && !feed->correct)) return out_of_memory(feed);
+    return init_slot(feed, &feed->slots[0]);
 }
 
 sherd_status shd_feed_create(const shd_feed_config *config, shd_feed **out) {
     shd_feed *feed = shd_alloc(1, sizeof *feed);
     if (!feed) return shd_fail(SHERD_MEMORY, "no memory to feed data");
     feed->config = *config;
+    feed->lengths = find_lengths(config);
     pthread_mutex_init(&feed->mutex, NULL);
     pthread_cond_init(&feed->changed, NULL);
     sherd_status status = init(feed);
@@ -81,15 +111,16 @@ void shd_feed_destroy(shd_feed *feed) {
     pthread_cond_destroy(&feed->changed);
     pthread_mutex_destroy(&feed->mutex);
     for (int i = 0; i < SLOTS; i++) {
-        shd_free(feed->slots[i].inputs);
-        shd_free(feed->slots[i].targets);
+        shd_free(feed->slots[i].rows.inputs);
+        shd_free(feed->slots[i].rows.targets);
+        shd_free(feed->slots[i].rows.features);
+        shd_free(feed->slots[i].rows.values);
         shd_free(feed->slots[i].starts);
     }
     shd_free(feed->losses);
+    shd_free(feed->correct);
     shd_free(feed);
 }
-
-int64_t shd_feed_micro_tokens(const shd_feed *feed) { return feed->config.micro_batch * feed->config.context; }
 
 /* --- reading ------------------------------------------------------------------------------------------------------ */
 
@@ -102,13 +133,38 @@ static void find_starts(const shd_feed *feed, const int32_t *inputs, int32_t *st
     }
 }
 
+static int32_t *integers_at(int32_t *rows, int64_t row, int64_t length) { return rows ? rows + row * length : NULL; }
+
+static float *floats_at(float *rows, int64_t row, int64_t length) { return rows ? rows + row * length : NULL; }
+
+/* Row `row` of all that a slot holds. */
+static shd_example row_at(const shd_feed *feed, const slot *of, int64_t row) {
+    const row_lengths *lengths = &feed->lengths;
+    return (shd_example){.inputs = integers_at(of->rows.inputs, row, lengths->inputs),
+                         .targets = integers_at(of->rows.targets, row, lengths->targets),
+                         .features = floats_at(of->rows.features, row, lengths->features),
+                         .values = floats_at(of->rows.values, row, lengths->values)};
+}
+
 /* Reads sequence number `q` into row `row` of a micro-step and counts its targets. */
 static sherd_status read_row(const shd_feed *feed, slot *into, int32_t micro_step, int64_t row, int64_t q) {
-    int64_t at = micro_step * shd_feed_micro_tokens(feed) + row * feed->config.context, counted;
-    SHD_TRY(shd_dataset_read(feed->config.dataset, q, into->inputs + at, into->targets + at, &counted));
+    int64_t at = micro_step * feed->config.micro_batch + row, counted;
+    const shd_example place = row_at(feed, into, at);
+    SHD_TRY(shd_dataset_read(feed->config.dataset, q, &place, &counted));
     into->target_count += counted;
-    if (into->starts) find_starts(feed, into->inputs + at, into->starts + at);
+    if (into->starts) find_starts(feed, place.inputs, into->starts + at * feed->lengths.inputs);
     return SHERD_OK;
+}
+
+/* What stands in for a sequence or sample: its targets count for nothing. */
+static void fill_row(const shd_feed *feed, slot *into, int64_t row) {
+    const row_lengths *lengths = &feed->lengths;
+    const shd_example place = row_at(feed, into, row);
+    for (int64_t i = 0; i < lengths->inputs; i++) place.inputs[i] = 0;
+    for (int64_t i = 0; i < lengths->features; i++) place.features[i] = 0;
+    for (int64_t i = 0; i < lengths->targets; i++) place.targets[i] = -1;
+    for (int64_t i = 0; i < lengths->values; i++) place.values[i] = NAN;
+    for (int64_t i = 0; into->starts && i < lengths->inputs; i++) into->starts[row * lengths->inputs + i] = 0;
 }
 
 /* The number in the run of the first sequence of this rank's micro-batch `micro_step` in step `step`. */
@@ -191,20 +247,15 @@ sherd_status shd_feed_next(shd_feed *feed, int64_t *target_count, int32_t *ready
 }
 
 sherd_status shd_feed_read_padded(shd_feed *feed, int64_t index, int64_t sequence_count, int64_t *target_count) {
-    int64_t size = feed->config.micro_batch, context = feed->config.context;
+    int64_t size = feed->config.micro_batch;
     slot *into = &feed->slots[0];
     into->target_count = 0;
     for (int64_t row = 0; row < size; row++) {
         int64_t sequence = index * size + row;
-        if (sequence < sequence_count) {
+        if (sequence < sequence_count)
             SHD_TRY(read_row(feed, into, 0, row, sequence));
-            continue;
-        }
-        for (int64_t i = row * context; i < (row + 1) * context; i++) {
-            into->inputs[i] = 0;
-            into->targets[i] = -1;
-            if (into->starts) into->starts[i] = 0;
-        }
+        else
+            fill_row(feed, into, row);
     }
     *target_count = into->target_count;
     return SHERD_OK;
@@ -212,10 +263,19 @@ sherd_status shd_feed_read_padded(shd_feed *feed, int64_t index, int64_t sequenc
 
 shd_batch shd_feed_batch(const shd_feed *feed, int32_t micro_step) {
     const slot *current = &feed->slots[feed->started ? (feed->taken - 1) % SLOTS : 0];
-    int64_t at = micro_step * shd_feed_micro_tokens(feed);
-    return (shd_batch){.inputs = current->inputs + at,
-                       .targets = current->targets + at,
+    int64_t row = micro_step * feed->config.micro_batch;
+    const shd_example rows = row_at(feed, current, row);
+    return (shd_batch){.inputs = rows.inputs,
+                       .targets = rows.targets,
                        .losses = feed->losses,
                        .first_sequence = feed->started ? first_of_micro_batch(feed, feed->taken - 1, micro_step) : 0,
-                       .document_starts = current->starts ? current->starts + at : NULL};
+                       .document_starts = integers_at(current->starts, row, feed->lengths.inputs),
+                       .features = rows.features,
+                       .values = rows.values,
+                       .correct = feed->correct};
+}
+
+sherd_status shd_feed_add(const shd_feed *feed, sherd_session *session, const shd_batch *batch) {
+    SHD_TRY(sherd_add_loss(session, batch->losses, loss_count(feed)));
+    return batch->correct ? sherd_add_metric(session, 0, batch->correct, feed->config.micro_batch) : SHERD_OK;
 }

@@ -18,9 +18,11 @@ enum { SHD_FEED_AHEAD = 2 };
 
 typedef struct shd_feed_config {
     shd_dataset *dataset; /* borrowed; once the feed has started only its thread reads from it */
+    bool samples;         /* rows are samples of this shape, else sequences of `context` tokens */
+    shd_sample_shape shape;
     int64_t context;
     int64_t separator;   /* where a document ends, before which attention does not reach; -1: it reaches everywhere */
-    int64_t micro_batch; /* sequences */
+    int64_t micro_batch; /* sequences or samples */
     int32_t micro_steps; /* micro-batches of a step */
     shd_mesh mesh;
 } shd_feed_config;
@@ -42,13 +44,14 @@ sherd_status shd_feed_start(shd_feed *feed, int64_t first, int64_t step_count);
 sherd_status shd_feed_next(shd_feed *feed, int64_t *target_count, int32_t *ready);
 
 /* For a feed that is never started: reads micro-batch `index` of the first `sequence_count` sequences as micro-step 0;
- * what is missing to a full one is filled with ignored targets. Allocates nothing. Fails: as shd_dataset_read. */
+ * what is missing to a full one is filled with zeros and ignored targets. Allocates nothing. Fails: as shd_dataset_read. */
 sherd_status shd_feed_read_padded(shd_feed *feed, int64_t index, int64_t sequence_count, int64_t *target_count);
 
 /* The micro-batch of the current step for `micro_step`, with its place for losses (one for all micro-steps). Borrowed
  * from the feed until the next step. */
 shd_batch shd_feed_batch(const shd_feed *feed, int32_t micro_step);
-/* Tokens of a micro-batch: length of its inputs, targets and losses. */
-int64_t shd_feed_micro_tokens(const shd_feed *feed);
+/* Adds what the model has written for a micro-batch to the session's sums: its losses, and to metric 0, of classes, those
+ * that were predicted. Fails: as sherd_add_loss. */
+sherd_status shd_feed_add(const shd_feed *feed, sherd_session *session, const shd_batch *batch);
 
 #endif

@@ -54,6 +54,8 @@ static sherd_status open_checkpoint(generator *g) {
     if (!g->path) return fail_without(given);
     SHD_TRY(shd_checkpoint_open(g->path, &g->checkpoint));
     sherd_status status = shd_note_model(shd_checkpoint_content(g->checkpoint)->note, &g->config);
+    if (status == SHERD_OK && g->config.family == SHD_MODEL_MLP)
+        status = shd_fail(SHERD_DATA, "an mlp: it has no tokens to write texts with");
     if (status != SHERD_OK) return shd_fail_within(status, "%s", g->path);
     g->config.micro_batch = 1;
     g->config.threads = g->request->threads;

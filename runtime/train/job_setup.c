@@ -67,8 +67,23 @@ void shd_job_options(const shd_job *job, sherd_options *out) {
     out->start_timeout_s = job->run.start_timeout_s;
 }
 
+bool shd_job_samples(const shd_job *job, shd_sample_shape *out) {
+    if (job->model.family != SHD_JOB_MLP) return false;
+    *out = (shd_sample_shape){.input_count = job->model.inputs,
+                              .output_count = job->model.outputs,
+                              .classes = job->model.loss == SHD_JOB_CROSS_ENTROPY,
+                              .ignored_label = job->data.ignored_label,
+                              .input_scale = job->data.input_scale};
+    return true;
+}
+
 shd_model_config shd_job_model_config(const shd_job *job) {
-    static const shd_model_family families[] = {[SHD_JOB_GPT2] = SHD_MODEL_GPT2, [SHD_JOB_LLAMA] = SHD_MODEL_LLAMA};
+    static const shd_model_family families[] = {
+        [SHD_JOB_GPT2] = SHD_MODEL_GPT2, [SHD_JOB_LLAMA] = SHD_MODEL_LLAMA, [SHD_JOB_MLP] = SHD_MODEL_MLP};
+    static const shd_model_activation activations[] = {
+        [SHD_JOB_RELU] = SHD_MODEL_RELU, [SHD_JOB_GELU] = SHD_MODEL_GELU};
+    static const shd_model_loss losses[] = {
+        [SHD_JOB_CROSS_ENTROPY] = SHD_MODEL_CROSS_ENTROPY, [SHD_JOB_MSE] = SHD_MODEL_MSE};
     return (shd_model_config){.family = families[job->model.family],
                               .vocab_size = job->model.vocab_size,
                               .context = job->model.context,
@@ -81,6 +96,11 @@ shd_model_config shd_job_model_config(const shd_job *job) {
                               .tied_embeddings = job->model.tied_embeddings,
                               .dropout = job->model.dropout,
                               .seed = (uint64_t)job->train.seed,
+                              .inputs = job->model.inputs,
+                              .outputs = job->model.outputs,
+                              .hidden = job->model.hidden,
+                              .activation = activations[job->model.activation],
+                              .loss = losses[job->model.loss],
                               .frozen = job->model.frozen.items,
                               .frozen_count = job->model.frozen.count,
                               .precision = job->train.precision,

@@ -2,6 +2,7 @@
 #ifndef SHD_TRAIN_JOB_SETUP_H
 #define SHD_TRAIN_JOB_SETUP_H
 
+#include "io/arrays.h"
 #include "io/job.h"
 #include "runtime/model/model.h"
 #include "runtime/session/setup.h"
@@ -14,6 +15,9 @@ int32_t shd_job_threads(const shd_job *job);
 /* The session's options. Left at their defaults: rank and rendezvous, which the environment gives, and
  * eval_micro_steps, which the validation data give. */
 void shd_job_options(const shd_job *job, sherd_options *out);
+
+/* What the job says of its samples; false: it has none, but tokens. */
+bool shd_job_samples(const shd_job *job, shd_sample_shape *out);
 
 /* What the job says of its model, scratch memory sized for shd_job_threads. Its texts belong to the job. */
 shd_model_config shd_job_model_config(const shd_job *job);

@@ -107,8 +107,13 @@ static void value_text(const json_t *value, char text[VALUE_BYTES]) {
 /* True for what may not change: the model (not where its first weights came from, nor how it is trained), seed and order
  * of data. */
 static bool is_fixed(const char *path) {
-    static const char *const fixed[] = {"data.shuffle", "data.ignored_token", "data.document_separator",
-                                        "data.attend_across_documents", "train.seed"};
+    static const char *const fixed[] = {"data.shuffle",
+                                        "data.ignored_token",
+                                        "data.document_separator",
+                                        "data.attend_across_documents",
+                                        "data.ignored_label",
+                                        "data.input_scale",
+                                        "train.seed"};
     for (size_t i = 0; i < sizeof fixed / sizeof *fixed; i++)
         if (strcmp(path, fixed[i]) == 0) return true;
     return strncmp(path, "model.", 6) == 0 && strcmp(path, "model.init") != 0 && strcmp(path, "model.dropout") != 0;

@@ -25,6 +25,8 @@ typedef struct job_run {
     const shd_job *job;
     const shd_train_hooks *hooks;
     sherd_options options;
+    bool has_samples; /* the data are samples of this shape, else tokens */
+    shd_sample_shape samples;
     shd_dataset *training_data, *validation_data; /* validation: NULL without one */
     shd_feed *training, *validation;
     shd_evaluation_plan evaluation;
@@ -63,7 +65,7 @@ static sherd_status backward(void *user, const sherd_view *view) {
     if (view->unit != shd_model_describe(run->model)->unit_count - 1) return SHERD_OK;
     /* The head has written the losses. */
     shd_batch batch = shd_feed_batch(run->training, view->micro_step);
-    return sherd_add_loss(run->session, batch.losses, shd_feed_micro_tokens(run->training));
+    return shd_feed_add(run->training, run->session, &batch);
 }
 
 /* --- a step ------------------------------------------------------------------------------------------------------- */
@@ -72,13 +74,20 @@ static bool is_due(int64_t every, int64_t completed, int64_t last) {
     return every > 0 && (completed % every == 0 || completed == last);
 }
 
+/* Of no targets, none are predicted. */
+static double share_of(double correct, int64_t targets) { return targets > 0 ? correct / (double)targets : 0; }
+
 static sherd_status evaluate_if_due(job_run *run, shd_metrics_row *row) {
     const shd_job *job = run->job;
     row->validated = is_due(job->train.evaluate_every, run->summary.step, job->train.steps);
     if (!row->validated) return SHERD_OK;
-    SHD_TRY(shd_evaluate(run->session, run->model, run->pool, run->validation, &run->evaluation, &run->options,
-                         &row->validation_loss));
+    sherd_evaluation found;
+    SHD_TRY(
+        shd_evaluate(run->session, run->model, run->pool, run->validation, &run->evaluation, &run->options, &found));
+    row->validation_loss = found.loss;
+    row->validation_accuracy = share_of(found.metrics[0], found.target_count);
     run->summary.validation_loss = row->validation_loss;
+    if (row->classified) run->summary.validation_accuracy = row->validation_accuracy;
     return run->sample ? shd_sample_write(run->sample, run->session, run->summary.step) : SHERD_OK;
 }
 
@@ -101,7 +110,11 @@ static sherd_status report_row(job_run *run, shd_metrics_row *row) {
                                  .loss = row->loss,
                                  .grad_norm = row->grad_norm,
                                  .lr = row->lr,
+                                 .samples = run->has_samples,
+                                 .accuracy = row->classified ? row->accuracy : NAN,
                                  .validation_loss = row->validated ? row->validation_loss : NAN,
+                                 .validation_accuracy =
+                                     row->validated && row->classified ? row->validation_accuracy : NAN,
                                  .tokens = row->tokens,
                                  .step_ms = shd_metrics_step_ms(row),
                                  .peak_bytes = row->peak_bytes};
@@ -171,6 +184,9 @@ static sherd_status run_step(job_run *run) {
                            .loss = result.loss,
                            .grad_norm = result.grad_norm,
                            .lr = result.lr,
+                           .classified = run->has_samples && run->samples.classes,
+                           .accuracy = share_of(result.metrics[0], result.target_count),
+                           .items = shd_job_items(run->job),
                            .tokens = shd_job_step_tokens(run->job),
                            .tokens_seen = run->summary.tokens_seen,
                            .data_ms = data_ms,
@@ -194,10 +210,12 @@ static sherd_status run_steps(job_run *run) {
 
 /* --- the start ---------------------------------------------------------------------------------------------------- */
 
-static sherd_status open_dataset(const shd_job *job, const char *key, const shd_job_sources *sources, bool shuffle,
+static sherd_status open_dataset(const job_run *run, const char *key, const shd_job_sources *sources, bool shuffle,
                                  shd_dataset **out) {
+    const shd_job *job = run->job;
     const shd_dataset_config config = {.key = key,
                                        .sources = sources,
+                                       .samples = run->has_samples ? &run->samples : NULL,
                                        .format = job->data.format,
                                        .vocab_size = job->model.vocab_size,
                                        .context = job->model.context,
@@ -210,9 +228,10 @@ static sherd_status open_dataset(const shd_job *job, const char *key, const shd_
 
 static sherd_status open_data(job_run *run) {
     const shd_job *job = run->job;
-    SHD_TRY(open_dataset(job, "data.train", &job->data.train, job->data.shuffle, &run->training_data));
+    run->has_samples = shd_job_samples(job, &run->samples);
+    SHD_TRY(open_dataset(run, "data.train", &job->data.train, job->data.shuffle, &run->training_data));
     if (job->data.validation.count == 0) return SHERD_OK;
-    SHD_TRY(open_dataset(job, "data.validation", &job->data.validation, false, &run->validation_data));
+    SHD_TRY(open_dataset(run, "data.validation", &job->data.validation, false, &run->validation_data));
     int64_t available = shd_dataset_sequence_count(run->validation_data);
     run->evaluation = shd_evaluation_plan_make(available, job->train.evaluate_sequences, job->train.micro_batch,
                                                run->options.world_size);
@@ -224,6 +243,8 @@ static sherd_status create_feed(const job_run *run, shd_dataset *dataset, int32_
     int64_t separator = run->job->data.document_separator;
     const shd_feed_config config = {
         .dataset = dataset,
+        .samples = run->has_samples,
+        .shape = run->samples,
         .context = run->job->model.context,
         .separator = run->job->data.attend_across_documents ? -1 : separator,
         .micro_batch = run->job->train.micro_batch,
@@ -335,7 +356,9 @@ static void fini(job_run *run) {
 
 sherd_status shd_train_run(const shd_job *job, const sherd_options *place, const shd_train_hooks *hooks) {
     static const shd_train_hooks none;
-    job_run run = {.job = job, .hooks = hooks ? hooks : &none, .summary = {.loss = NAN, .validation_loss = NAN}};
+    job_run run = {.job = job,
+                   .hooks = hooks ? hooks : &none,
+                   .summary = {.loss = NAN, .validation_loss = NAN, .validation_accuracy = NAN}};
     shd_job_options(job, &run.options);
     run.options.rank = place->rank;
     run.options.rendezvous = place->rendezvous;

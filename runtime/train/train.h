@@ -16,19 +16,23 @@
 typedef struct shd_train_step {
     int64_t step; /* completed steps, from 1 (metrics.jsonl counts steps from 0) */
     double loss, grad_norm, lr;
-    double validation_loss; /* NaN when none was made after this step */
-    int64_t tokens;         /* of this step, over all ranks */
+    bool samples;               /* what is counted are samples, not tokens */
+    double accuracy;            /* share of the classes that were predicted; NaN without classes */
+    double validation_loss;     /* NaN when none was made after this step */
+    double validation_accuracy; /* likewise, and NaN without classes */
+    int64_t tokens;             /* of this step, over all ranks; of mlp samples */
     double step_ms;
     int64_t peak_bytes; /* largest over the ranks */
 } shd_train_step;
 
 /* How a run went, as far as it came; the same on every rank. */
 typedef struct shd_train_summary {
-    int64_t first_step, step; /* completed steps when it started and when it ended */
-    int64_t tokens_seen;      /* since step 0 */
-    bool stopped;             /* hooks.stopping ended it */
-    double loss;              /* of the last step; NaN when there was none */
-    double validation_loss;   /* the last one; NaN when there was none */
+    int64_t first_step, step;   /* completed steps when it started and when it ended */
+    int64_t tokens_seen;        /* since step 0 */
+    bool stopped;               /* hooks.stopping ended it */
+    double loss;                /* of the last step; NaN when there was none */
+    double validation_loss;     /* the last one; NaN when there was none */
+    double validation_accuracy; /* likewise, and NaN without classes */
 } shd_train_summary;
 
 /* What the caller wants to see; each may be NULL. Called on the thread of shd_train_run, on every rank. */

@@ -272,13 +272,40 @@ class Train(unittest.TestCase):
     def test_all_configs_are_good_jobs(self):
         tokens = os.path.join(ROOT, "tests/data/golden/gpt2-tiny/tokens.bin")
         text = os.path.join(ROOT, "LICENSE")
+        digits = os.path.join(self.folder.name, "digits")
+        subprocess.run([sys.executable, os.path.join(ROOT, "examples/digits.py"), digits], check=True, capture_output=True)
         names = sorted(os.listdir(os.path.join(ROOT, "configs")))
-        self.assertEqual(names, ["demo.yaml", "gpt2-124m.yaml", "llama-tiny.yaml", "stage0.yaml", "stage1.yaml", "stage2.yaml", "stage3.yaml"])
+        self.assertEqual(names, ["demo.yaml", "digits.yaml", "gpt2-124m.yaml", "llama-tiny.yaml", "stage0.yaml", "stage1.yaml", "stage2.yaml", "stage3.yaml"])
         for name in names:
-            data = {"demo.yaml": text, "gpt2-124m.yaml": tokens}.get(name)
+            data = {"demo.yaml": text, "digits.yaml": "{" + f"inputs: {digits}/train-images.npy, targets: {digits}/train-labels.npy" + "}",
+                    "gpt2-124m.yaml": tokens}.get(name)
             sets = ["--set", f"data.train={data}", "--set", f"data.validation={data}"] if data else []
             done = sherd("train", os.path.join(ROOT, "configs", name), "--dry-run", *sets)
             self.assertEqual((done.returncode, done.stderr), (0, ""), name)
+
+    def test_a_job_of_samples_is_planned_trained_and_exported_and_makes_no_texts(self):
+        cases = os.path.join(ROOT, "tests/data/mlp/classes")
+        with open(self.job, "w") as file:
+            file.write("name: m\nmodel: {family: mlp, inputs: 7, outputs: 4, hidden: 13, n_layer: 2}\n"
+                       f"data: {{train: {{inputs: {cases}/inputs.npy, targets: {cases}/targets.npy}}, ignored_label: -1}}\n"
+                       "train: {steps: 4, global_batch: 12, micro_batch: 3}\noptimizer: {lr: 1.0e-2}\nrun: {threads: 1}\n")
+        out = os.path.join(self.folder.name, "out")
+        done = sherd("train", self.job, "--dry-run")
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        self.assertIn("4 steps of 12 samples\n", done.stdout)
+        self.assertIn("2 micro-batches of 3 samples per rank and step\n", sherd("plan", self.job, "-n", "2").stdout)
+        self.assertIn("  context: none  (not in mlp)\n", sherd("train", self.job, "--explain").stdout)
+        done = sherd("train", self.job, "-n", "2", "--set", f"run.dir={out}")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertRegex(done.stdout, r"step 4/4 .* accuracy \d+\.\d% .* samples/s")
+        done = sherd("checkpoint", "export", out + "/checkpoints", "--to", out + "/m.safetensors")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        shown = json.loads(sherd("data", "show", out + "/m.safetensors", "--json").stdout)
+        self.assertEqual([tensor["name"] for tensor in shown["tensors"]],
+                         [f"layers.{i}.{part}" for i in range(3) for part in ("weight", "bias")])
+        done = sherd("sample", out + "/checkpoints", "--prompt", "The")
+        self.assertEqual((done.returncode, done.stdout), (3, ""))
+        self.assertIn("an mlp: it has no tokens to write texts with", done.stderr)
 
     def test_one_rank_and_two_give_the_same_numbers(self):
         for ranks, name in (("1", "one"), ("2", "two")):

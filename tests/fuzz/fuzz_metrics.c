@@ -70,7 +70,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes) {
     fuzz_check(moved.length == 0 || memcmp(moved.bytes, content + kept.length, moved.length) == 0);
     check_rows(content, whole, kept.length, first_step);
 
-    const shd_metrics_row row = {.step = first_step, .loss = 1};
+    const shd_metrics_row row = {.step = first_step, .loss = 1, .items = "tokens"};
     fuzz_check(shd_metrics_write(metrics, &row) == SHERD_OK);
     shd_metrics_close(metrics);
     fuzz_text after = read_file(path);

@@ -53,6 +53,12 @@ def job_seeds():
         "bad-groups": plain + "  groups: [{match: a, match: b}, {lr_factor: 1}, 7]\n",
         "list": plain.replace("tokens.bin", "[a.bin, 'b*.bin', \"c.bin\"]\n  document_separator: 0"),
         "mixture": plain.replace("tokens.bin", "\n    - {path: a.bin, weight: 0.5}\n    - path: [b.bin, 'c?.bin']\n    - {weight: 2e3, path: d}"),
+        "mlp": "name: m\nmodel: {family: mlp, inputs: 3, outputs: 2, hidden: 4, n_layer: 1, activation: gelu}\n"
+               "data: {train: {inputs: x.npy, targets: [y.npy]}, validation: v.safetensors, ignored_label: -1, input_scale: 0.5}\n"
+               "train: {steps: 1, global_batch: 1, micro_batch: 1}\noptimizer: {lr: 1}\n",
+        "mlp-mixture": "name: m\nmodel: {family: mlp, inputs: 3, outputs: 2, hidden: 4, n_layer: 1, loss: mse}\n"
+                       "data: {train: [{inputs: [a, b], targets: 'c*', weight: 2}, {path: d}]}\n"
+                       "train: {steps: 1, global_batch: 1, micro_batch: 1}\noptimizer: {lr: 1}\n",
         "escapes": plain.replace("tiny", '"t\\u00e9\\t\\x41"'),
         "block-texts": plain.replace("tokens.bin", "|-\n    tokens.bin").replace("name: tiny", "name: >-\n  ti\n  ny"),
         "old-boolean": plain + "data: {train: t, shuffle: yes}\n",

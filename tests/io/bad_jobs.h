@@ -21,6 +21,11 @@ static const char good_job[] = "name: tiny\n"          /* 1 */
                                "optimizer:\n"          /* 15 */
                                "  lr: 3.0e-3\n";       /* 16 */
 
+#define MLP_JOB                                                                                                        \
+    "name: m\nmodel: {family: mlp, inputs: 3, outputs: 2, hidden: 4, n_layer: 1}\n"                                    \
+    "data: {train: {inputs: x.npy, targets: y.npy}}\n"                                                                 \
+    "train: {steps: 1, global_batch: 1, micro_batch: 1}\noptimizer: {lr: 1}\n"
+
 /* A row changes the good job: `swap` is replaced by `with`, `add` is put at the end; or `whole` stands instead of it.
  * `set` are settings. */
 typedef struct bad_job {
@@ -265,9 +270,9 @@ static const bad_job bad_jobs[] = {
     {.what = "boolean: nothing", .swap = "tokens.bin", .with = "tokens.bin\n  shuffle: ",
      .says = "job.yaml:11:11: data.shuffle: no value; expected true or false"},
     {.what = "family not built", .swap = "gpt2", .with = "bert",
-     .says = "job.yaml:3:11: model.family: 'bert' is not available; expected gpt2 or llama"},
+     .says = "job.yaml:3:11: model.family: 'bert' is not available; expected gpt2, llama or mlp"},
     {.what = "family in capitals", .swap = "gpt2", .with = "GPT2",
-     .says = "job.yaml:3:11: model.family: 'GPT2' is not available; expected gpt2 or llama"},
+     .says = "job.yaml:3:11: model.family: 'GPT2' is not available; expected gpt2, llama or mlp"},
     {.what = "precision not built", .swap = "  steps: 60", .with = "  steps: 60\n  precision: fp8",
      .says = "job.yaml:13:14: train.precision: 'fp8' is not available; expected fp32, bf16 or fp16"},
     {.what = "gradients exchanged in fp16", .set = {"shard.reduce_dtype=fp16"},
@@ -476,6 +481,20 @@ static const bad_job bad_jobs[] = {
      .says = "--set data.train={inputs: a, targets: [b, 3]}: data.train.targets: '3' is a whole number; expected a path; if it is a text, write \"3\""},
     {.what = "a mixture for validation", .set = {"data.validation=[{path: a}]"},
      .says = "--set data.validation=[{path: a}]: data.validation: a mixture; one source is needed here"},
+    {.what = "a language model's key for an mlp", .whole = MLP_JOB, .set = {"model.context=8"},
+     .says = "--set model.context=8: model.context: mlp does not have it; remove the key, or take family: gpt2 or llama"},
+    {.what = "tokens to warm up for an mlp", .whole = MLP_JOB, .set = {"optimizer.warmup_tokens=8"},
+     .says = "--set optimizer.warmup_tokens=8: optimizer.warmup_tokens: mlp does not have it; remove the key, or take family: gpt2 or llama"},
+    {.what = "an mlp's key for a language model", .set = {"model.activation=gelu"},
+     .says = "--set model.activation=gelu: model.activation: gpt2 does not have it; remove the key, or take family: mlp"},
+    {.what = "an mlp without inputs", .whole = "name: m\nmodel: {family: mlp, outputs: 2, hidden: 4, n_layer: 1}\n",
+     .says = "job.yaml:2:1: model.inputs: missing; expected a whole number from 1 to 16777216"},
+    {.what = "a label to ignore among numbers", .whole = MLP_JOB, .set = {"model.loss=mse", "data.ignored_label=-1"},
+     .says = "--set data.ignored_label=-1: data.ignored_label: -1, but with model.loss: mse targets are numbers and no classes; set it to null"},
+    {.what = "attention to recompute in an mlp", .whole = MLP_JOB, .set = {"train.recompute=attention"},
+     .says = "--set train.recompute=attention: train.recompute: attention, which mlp does not have; take none or unit"},
+    {.what = "loss not built", .whole = MLP_JOB, .set = {"model.loss=hinge"},
+     .says = "--set model.loss=hinge: model.loss: 'hinge' is not available; expected cross_entropy or mse"},
     {.what = "arrays for a language model", .set = {"data.train={inputs: a.npy, targets: b.npy}"},
      .says = "--set data.train={inputs: a.npy, targets: b.npy}: data.train: inputs and targets are arrays, and gpt2 is trained on tokens; write the path of a token file"},
     {.what = "repeated key of a source", .set = {"data.train=[{path: a, weight: 2, weight: 3}]"},

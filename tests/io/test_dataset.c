@@ -39,7 +39,8 @@ static shd_dataset *open_mixture(const double *weights, int32_t count, uint64_t 
 static int first_token(shd_dataset *dataset, int64_t q) {
     int32_t inputs[T], targets[T];
     int64_t counted;
-    cr_assert_eq(shd_dataset_read(dataset, q, inputs, targets, &counted), SHERD_OK, "%s", sherd_last_error());
+    cr_assert_eq(shd_dataset_read(dataset, q, &(shd_example){.inputs = inputs, .targets = targets}, &counted), SHERD_OK,
+                 "%s", sherd_last_error());
     return inputs[0];
 }
 

@@ -381,8 +381,9 @@ Test(job, reads_a_section_inside_another_and_sets_its_keys) {
 
 /* --- texts -------------------------------------------------------------------------------------------------------- */
 
-Test(job, resolves_to_json_with_every_key_that_its_model_has) {
-    shd_job *job = good(good_job, (const char *const[3]){"model.family=llama", "model.d_ff=130"});
+/* Exactly the keys that the job's family has. */
+static void check_keys(const char *text, const char *const settings[3]) {
+    shd_job *job = good(text, settings);
     json_t *root = resolved(job);
     int32_t count;
     const shd_job_key *keys = shd_job_keys(&count);
@@ -392,16 +393,52 @@ Test(job, resolves_to_json_with_every_key_that_its_model_has) {
         snprintf(outer, sizeof outer, "%.*s", (int)strcspn(keys[i].section, "."), keys[i].section);
         const json_t *section = *outer ? json_object_get(root, outer) : root;
         if (inner) section = json_object_get(section, inner + 1);
-        cr_expect_not_null(json_object_get(section, keys[i].name), "%s", keys[i].path);
+        cr_expect_eq(json_object_get(section, keys[i].name) != NULL, shd_job_has(job, keys[i].path), "%s",
+                     keys[i].path);
     }
+    check_round_trip(job);
+    json_decref(root);
+    shd_job_destroy(job);
+}
+
+Test(job, resolves_to_json_with_every_key_that_its_model_has) {
+    shd_job *job = good(good_job, (const char *const[3]){"model.family=llama", "model.d_ff=130"});
+    json_t *root = resolved(job);
     cr_assert_eq(json_real_value(json_object_get(json_object_get(root, "optimizer"), "lr")), 3e-3);
     cr_assert_str_eq(json_string_value(json_object_get(json_object_get(root, "run"), "threads")), "auto");
+    cr_assert_not_null(json_object_get(json_object_get(root, "model"), "rope_theta"));
     json_decref(root);
     shd_job_destroy(job);
     job = good(good_job, NULL);
     root = resolved(job);
     cr_assert_null(json_object_get(json_object_get(root, "model"), "rope_theta"));
     json_decref(root);
+    shd_job_destroy(job);
+    check_keys(good_job, NULL);
+    check_keys(good_job, (const char *const[3]){"model.family=llama", "model.d_ff=130"});
+    check_keys(MLP_JOB, NULL);
+}
+
+Test(job, takes_pairs_of_arrays_for_an_mlp) {
+    char here[4096], expected[8192];
+    cr_assert_not_null(getcwd(here, sizeof here));
+    shd_job *job = good(MLP_JOB, (const char *const[3]){"data.ignored_label=-100", "data.validation=v.safetensors"});
+    const shd_job_data_source *source = &job->data.train.items[0];
+    cr_assert(job->data.train.count == 1 && source->path_count == 1 && source->target_path_count == 1);
+    snprintf(expected, sizeof expected, "%s/y.npy", here);
+    cr_assert_str_eq(source->target_paths[0], expected);
+    cr_assert_eq(job->data.ignored_label, -100);
+    cr_assert_null(job->data.validation.items[0].target_paths);
+    cr_assert_eq(shd_job_step_tokens(job), 1);
+    cr_assert_str_eq(shd_job_items(job), "samples");
+    check_round_trip(job);
+    shd_job_destroy(job);
+    job =
+        good(MLP_JOB,
+             (const char *const[3]){"data.train=[{inputs: [a, b], targets: 'c*', weight: 2}, {path: d.safetensors}]"});
+    cr_assert(job->data.train.count == 2 && job->data.train.items[0].path_count == 2);
+    cr_assert_eq(job->data.ignored_label, INT64_MIN);
+    check_round_trip(job);
     shd_job_destroy(job);
 }
 

@@ -17,6 +17,7 @@ static const shd_metrics_row example = {.step = 0,
                                         .loss = 1.0 / 3,
                                         .grad_norm = 0.1,
                                         .lr = 1.0 / 3,
+                                        .items = "tokens",
                                         .tokens = 4096,
                                         .tokens_seen = INT64_C(1) << 40,
                                         .data_ms = 0.12345678,
@@ -83,6 +84,32 @@ Test(metrics, write_rows_of_strict_json_with_every_figure) {
     cr_assert_eq(json_integer_value(json_object_get(row, "peak_bytes")), INT64_C(123456789012));
     cr_assert_float_eq(real(row, "tokens_per_s"), 4096 / 114.222e-3, 0.5);
     json_decref(row);
+}
+
+Test(metrics, of_classes_count_samples_and_have_accuracies) {
+    int64_t step[2] = {3, 4}, seen[2] = {5, 6};
+    shd_metrics *metrics = NULL;
+    cr_assert_eq(shd_metrics_open("log", 0, &metrics), SHERD_OK);
+    shd_metrics_row row = example;
+    row.items = "samples";
+    row.classified = row.validated = true;
+    row.accuracy = 2.0 / 3;
+    row.validation_accuracy = 1.0 / 7;
+    row.source_count = 2;
+    row.source_tokens = step;
+    row.source_tokens_seen = seen;
+    cr_assert_eq(shd_metrics_write(metrics, &row), SHERD_OK);
+    shd_metrics_close(metrics);
+    json_t *json = first_row("log/metrics.jsonl");
+    static const char *const names[] = {"samples_per_s", "source_samples", "source_samples_seen", "validation_loss"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        cr_expect_not_null(json_object_get(json, names[i]), "%s", names[i]);
+    cr_assert_eq(real(json, "samples"), 4096);
+    cr_assert_eq(real(json, "samples_seen"), 0x1p40);
+    cr_assert_eq(real(json, "accuracy"), 2.0 / 3);
+    cr_assert_eq(real(json, "validation_accuracy"), 1.0 / 7);
+    cr_assert_null(json_object_get(json, "tokens"));
+    json_decref(json);
 }
 
 Test(metrics, list_the_sources_of_a_mixture_as_many_as_there_can_be) {

@@ -47,22 +47,34 @@ static void randomize(harness *h, double sigma, uint64_t seed) {
         for (int64_t i = 0; i < harness_elements(h, t); i++)
             h->parameters[t][i] = (float)((matrix || bias ? 0 : 1) + (matrix ? sigma : 0.1) * harness_normal(&state));
     }
+    bool mlp = h->config.family == SHD_MODEL_MLP;
+    uint64_t below = (uint64_t)(mlp ? h->config.outputs : h->config.vocab_size);
     for (int64_t i = 0; i < h->rows; i++) {
         state = state * 6364136223846793005u + 1442695040888963407u;
-        h->inputs[i] = (int32_t)((state >> 33) % (uint64_t)h->config.vocab_size);
+        h->inputs[i] = (int32_t)((state >> 33) % below);
         state = state * 6364136223846793005u + 1442695040888963407u;
-        h->targets[i] = (state >> 20) % 5 == 0 ? -1 : (int32_t)((state >> 33) % (uint64_t)h->config.vocab_size);
+        h->targets[i] = (state >> 20) % 5 == 0 ? -1 : (int32_t)((state >> 33) % below);
     }
+    for (int64_t i = 0; mlp && i < h->rows * h->config.inputs; i++)
+        h->features[i] = (float)(round(8 * harness_normal(&state)) / 8);
+    for (int64_t i = 0; mlp && i < h->rows * h->config.outputs; i++)
+        h->values[i] = i % 5 == 3 ? NAN : (float)harness_normal(&state);
 }
 
 void harness_open(harness *h, const shd_model_config *config, double sigma, uint64_t seed) {
-    *h = (harness){.config = *config, .rows = config->micro_batch * config->context};
+    bool mlp = config->family == SHD_MODEL_MLP, mse = mlp && config->loss == SHD_MODEL_MSE;
+    *h = (harness){.config = *config, .rows = config->micro_batch * (mlp ? 1 : config->context)};
+    h->numbers = mse;
+    h->loss_count = h->rows * (mse ? config->outputs : 1);
     cr_assert_eq(shd_model_create(config, &h->model), SHERD_OK, "%s", sherd_last_error());
     cr_assert_eq(shd_pool_create(config->threads, &h->pool), SHERD_OK, "%s", sherd_last_error());
     const sherd_model *d = h->description = shd_model_describe(h->model);
     h->inputs = calloc((size_t)h->rows, sizeof *h->inputs);
     h->targets = calloc((size_t)h->rows, sizeof *h->targets);
-    h->losses = calloc((size_t)h->rows, sizeof *h->losses);
+    h->losses = calloc((size_t)h->loss_count, sizeof *h->losses);
+    h->correct = calloc((size_t)h->rows, sizeof *h->correct);
+    h->features = calloc((size_t)(h->rows * config->inputs) + 1, sizeof *h->features);
+    h->values = calloc((size_t)(h->rows * config->outputs) + 1, sizeof *h->values);
     h->parameters = calloc((size_t)d->tensor_count, sizeof *h->parameters);
     h->gradients = calloc((size_t)d->tensor_count, sizeof *h->gradients);
     h->stored = calloc((size_t)d->tensor_count, sizeof *h->stored);
@@ -83,7 +95,14 @@ void harness_open(harness *h, const shd_model_config *config, double sigma, uint
     h->logits = area(d->logits_bytes);
     randomize(h, sigma, seed);
     harness_store(h);
-    shd_model_bind(h->model, h->pool, &(shd_batch){h->inputs, h->targets, h->losses, NULL, HARNESS_FIRST_SEQUENCE});
+    shd_model_bind(h->model, h->pool,
+                   &(shd_batch){.inputs = h->inputs,
+                                .targets = h->targets,
+                                .losses = h->losses,
+                                .features = h->features,
+                                .values = h->values,
+                                .correct = h->correct,
+                                .first_sequence = HARNESS_FIRST_SEQUENCE});
 }
 
 void harness_store(harness *h) {
@@ -107,6 +126,9 @@ void harness_close(harness *h) {
     free(h->inputs);
     free(h->targets);
     free(h->losses);
+    free(h->correct);
+    free(h->features);
+    free(h->values);
     free(h->parameters);
     free(h->gradients);
     free(h->stored);
@@ -121,6 +143,10 @@ void harness_close(harness *h) {
 
 int64_t harness_counted(const harness *h) {
     int64_t counted = 0;
+    if (h->numbers) {
+        for (int64_t i = 0; i < h->loss_count; i++) counted += !isnan(h->values[i]);
+        return counted;
+    }
     for (int64_t i = 0; i < h->rows; i++) counted += h->targets[i] >= 0;
     return counted;
 }
@@ -163,7 +189,8 @@ static void poison_all(harness *h) {
     harness_store(h);
     poison(h->scratch, d->scratch_bytes);
     poison(h->logits, d->logits_bytes);
-    poison(h->losses, h->rows * 8);
+    poison(h->losses, h->loss_count * 8);
+    poison(h->correct, h->rows * 8);
     for (int32_t u = 0; u < d->unit_count; u++) {
         poison(h->outputs[u], d->units[u].output_bytes);
         poison(h->activations[u], d->units[u].activation_bytes);

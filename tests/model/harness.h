@@ -13,9 +13,12 @@ typedef struct harness {
     shd_model *model;
     const sherd_model *description;
     shd_pool *pool;
-    int64_t rows;
+    int64_t rows, loss_count;        /* a loss for every row, or of mse for every number of it */
+    bool numbers;                    /* targets are numbers, as of mse */
     int32_t *inputs, *targets;       /* [rows] */
-    double *losses;                  /* [rows] */
+    float *features, *values;        /* of mlp: [rows, inputs], [rows, outputs] */
+    double *losses;                  /* [loss_count] */
+    double *correct;                 /* [rows] */
     float **parameters, **gradients; /* by tensor; gradients NULL where frozen */
     void **stored;                   /* by tensor: the parameters in the model's precision, see harness_store */
     void **outputs, **activations, **remade;
@@ -23,7 +26,7 @@ typedef struct harness {
 } harness;
 
 /* Parameters become random: matrices σ `sigma`, gains around 1, biases around 0. Inputs and targets random, a fifth
- * of the targets ignored. */
+ * of the targets ignored. Features are such that every precision holds them. */
 void harness_open(harness *h, const shd_model_config *config, double sigma, uint64_t seed);
 void harness_close(harness *h);
 

@@ -1,4 +1,4 @@
-/* Both models' loss in float64, in plain loops: what the built-in models are held to. Written from the formulas,
+/* The models' loss in float64, in plain loops: what the built-in models are held to. Written from the formulas,
  * sharing nothing with them. */
 #ifndef TESTS_MODEL_PLAIN_H
 #define TESTS_MODEL_PLAIN_H
@@ -9,6 +9,10 @@
  * negative. With the config's dropout, for sequences numbered from first_sequence on. Returns their sum. */
 double plain_loss(const shd_model_config *config, double *const *parameters, int64_t first_sequence,
                   const int32_t *inputs, const int32_t *targets, double *losses);
+
+/* The same of an mlp: losses as shd_batch has them, likewise `correct`, which may be NULL. */
+double plain_mlp_loss(const shd_model_config *config, double *const *parameters, const float *features,
+                      const int32_t *targets, const float *values, double *losses, double *correct);
 
 /* Without dropout. The logits [vocab_size] that follow `count` ≤ context tokens of one sequence. */
 void plain_logits(const shd_model_config *config, double *const *parameters, const int32_t *inputs, int64_t count,

@@ -41,6 +41,55 @@ static void refused(const shd_model_config *config, const char *message) {
         refused(&config, message);                                                                                     \
     } while (0)
 
+static const shd_model_config mlp = {
+    .family = SHD_MODEL_MLP, .inputs = 6, .outputs = 3, .hidden = 8, .n_layer = 2, .micro_batch = 4, .threads = 1};
+
+Test(config, of_an_mlp_is_refused_by_name_too) {
+    REFUSED(mlp, inputs, 0, "model.inputs 0 must be at least 1");
+    REFUSED(mlp, outputs, -1, "model.outputs -1 must be at least 1");
+    REFUSED(mlp, hidden, 0, "model.hidden 0 must be at least 1");
+    REFUSED(mlp, n_layer, 0, "model.n_layer 0 must be at least 1");
+    REFUSED(mlp, micro_batch, 0, "train.micro_batch 0 must be at least 1");
+    REFUSED(mlp, outputs, 1, "model.outputs 1 is too few for model.loss cross_entropy");
+    REFUSED(mlp, activation, 7, "model.activation 7 is none of relu, gelu");
+    REFUSED(mlp, loss, 7, "model.loss 7 is none of cross_entropy, mse");
+    REFUSED(mlp, micro_batch, 1 << 29, "train.micro_batch 536870912 is above 268435456");
+    shd_model_config large = mlp;
+    large.hidden = 1 << 28;
+    large.n_layer = 1 << 16;
+    refused(&large, "are too large together");
+}
+
+Test(config, an_mlp_is_described_layer_by_layer) {
+    shd_model *model = NULL;
+    cr_assert_eq(shd_model_create(&mlp, &model), SHERD_OK, "%s", sherd_last_error());
+    const sherd_model *d = shd_model_describe(model);
+    static const struct {
+        const char *name;
+        int64_t rows, columns;
+    } tensors[] = {{"layers.0.weight", 8, 6}, {"layers.0.bias", 8, 0},   {"layers.1.weight", 8, 8},
+                   {"layers.1.bias", 8, 0},   {"layers.2.weight", 3, 8}, {"layers.2.bias", 3, 0}};
+    cr_assert_eq(d->unit_count, 3);
+    cr_assert_eq(d->tensor_count, 6);
+    for (int t = 0; t < 6; t++) {
+        cr_expect_str_eq(d->tensors[t].name, tensors[t].name);
+        cr_expect_eq(d->tensors[t].dim_count, tensors[t].columns ? 2 : 1);
+        cr_expect_eq(d->tensors[t].shape[0], tensors[t].rows);
+        if (tensors[t].columns) cr_expect_eq(d->tensors[t].shape[1], tensors[t].columns);
+    }
+    /* ReLU is undone from its result alone, and nothing is kept for it. */
+    cr_expect_eq(d->units[0].output_bytes, 4 * 8 * 4);
+    cr_expect_eq(d->units[0].activation_bytes, 0);
+    cr_expect_eq(d->units[2].output_bytes, 0);
+    cr_expect_eq(d->logits_bytes, 64);
+    shd_model_destroy(model);
+    shd_model_config gelu = mlp;
+    gelu.activation = SHD_MODEL_GELU;
+    cr_assert_eq(shd_model_create(&gelu, &model), SHERD_OK);
+    cr_expect_eq(shd_model_describe(model)->units[1].activation_bytes, 4 * 8 * 4);
+    shd_model_destroy(model);
+}
+
 Test(config, sizes_below_one_are_refused_by_name) {
     REFUSED(gpt2, vocab_size, 0, "model.vocab_size 0 must be at least 1");
     REFUSED(gpt2, context, -1, "model.context -1 must be at least 1");

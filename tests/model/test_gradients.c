@@ -33,12 +33,13 @@ static const shd_model_config llama = {.family = SHD_MODEL_LLAMA,
 typedef struct twin {
     const harness *h;
     shd_model_config config;
-    double **parameters, *losses;
+    double **parameters, *losses, *correct;
 } twin;
 
 static void twin_open(twin *t, const harness *h) {
     int32_t count = h->description->tensor_count;
-    *t = (twin){h, h->config, calloc((size_t)count, sizeof(double *)), calloc((size_t)h->rows, sizeof(double))};
+    *t = (twin){h, h->config, calloc((size_t)count, sizeof(double *)), calloc((size_t)h->loss_count, sizeof(double)),
+                calloc((size_t)h->rows, sizeof(double))};
     for (int32_t i = 0; i < count; i++) {
         int64_t n = harness_elements(h, i);
         t->parameters[i] = calloc((size_t)n, sizeof(double));
@@ -50,17 +51,22 @@ static void twin_close(twin *t) {
     for (int32_t i = 0; i < t->h->description->tensor_count; i++) free(t->parameters[i]);
     free(t->parameters);
     free(t->losses);
+    free(t->correct);
 }
 
 static double twin_loss(twin *t) {
+    if (t->h->config.family == SHD_MODEL_MLP)
+        return plain_mlp_loss(&t->h->config, t->parameters, t->h->features, t->h->targets, t->h->values, t->losses,
+                              t->correct);
     return plain_loss(&t->config, t->parameters, HARNESS_FIRST_SEQUENCE, t->h->inputs, t->h->targets, t->losses);
 }
 
-/* d loss / d ε of parameters + ε·direction; four points, error O(step⁴). */
+/* d loss / d ε of parameters + ε·direction; four points, error O(step⁴). A short step seldom meets the kink of ReLU. */
 static double slope(twin *t, int32_t tensor, const double *direction) {
     static const double at[] = {-2, -1, 1, 2}, weight[] = {1, -8, 8, -1};
     int64_t n = harness_elements(t->h, tensor);
-    double *values = t->parameters[tensor], sum = 0, step = 1e-4;
+    double *values = t->parameters[tensor], sum = 0;
+    double step = t->h->config.family == SHD_MODEL_MLP ? 1e-6 : 1e-4;
     double *saved = calloc((size_t)n, sizeof *saved);
     memcpy(saved, values, (size_t)n * sizeof *saved);
     for (int p = 0; p < 4; p++) {
@@ -70,6 +76,14 @@ static double slope(twin *t, int32_t tensor, const double *direction) {
     memcpy(values, saved, (size_t)n * sizeof *saved);
     free(saved);
     return sum / (12 * step);
+}
+
+/* Where the model tells classes: those that lead clearly are told alike. */
+static void check_correct(twin *t) {
+    int64_t same = 0;
+    if (t->h->config.family != SHD_MODEL_MLP || t->h->numbers) return;
+    for (int64_t i = 0; i < t->h->rows; i++) same += t->h->correct[i] == (t->h->targets[i] < 0 ? 0 : t->correct[i]);
+    cr_assert_geq(same, t->h->config.precision == SHERD_FP32 ? t->h->rows : t->h->rows - 1);
 }
 
 enum { SAMPLES = 8 };
@@ -118,7 +132,7 @@ static void check_tensor(twin *t, int32_t tensor, double scale, double model_lar
 
 static void check_losses(twin *t) {
     twin_loss(t);
-    for (int64_t i = 0; i < t->h->rows; i++)
+    for (int64_t i = 0; i < t->h->loss_count; i++)
         cr_assert_float_eq(t->h->losses[i], t->losses[i], tolerances[t->h->config.precision].loss,
                            "loss of token %ld: %.9g, expected %.9g", (long)i, t->h->losses[i], t->losses[i]);
 }
@@ -133,6 +147,7 @@ static void check_in(sherd_dtype precision, const shd_model_config *config, uint
     float scale = 1.0f / (float)harness_counted(&h);
     harness_train(&h, scale);
     check_losses(&t);
+    check_correct(&t);
     double largest = 0;
     for (int32_t i = 0; i < h.description->tensor_count; i++) largest = fmax(largest, largest_of(&h, i));
     uint64_t state = seed;
@@ -141,6 +156,7 @@ static void check_in(sherd_dtype precision, const shd_model_config *config, uint
     harness_evaluate(&h);
     t.config.dropout = 0; /* in training only */
     check_losses(&t);
+    check_correct(&t);
     twin_close(&t);
     harness_close(&h);
 }
@@ -222,4 +238,45 @@ Test(gradients, of_more_rows_than_a_chunk_of_logits) {
     b.micro_batch = 15;
     check(&a, 10);
     check(&b, 11);
+}
+
+static const shd_model_config mlp = {
+    .family = SHD_MODEL_MLP, .inputs = 11, .outputs = 5, .hidden = 17, .n_layer = 2, .micro_batch = 13, .threads = 1};
+
+Test(gradients, of_an_mlp_that_tells_classes) {
+    check(&mlp, 12);
+    shd_model_config config = mlp;
+    config.activation = SHD_MODEL_GELU;
+    check(&config, 13);
+}
+
+Test(gradients, of_an_mlp_that_gives_numbers) {
+    shd_model_config config = mlp;
+    config.loss = SHD_MODEL_MSE;
+    check(&config, 14);
+    config.activation = SHD_MODEL_GELU;
+    config.outputs = 1;
+    check(&config, 15);
+}
+
+Test(gradients, of_mlps_of_one_and_of_many_layers) {
+    shd_model_config config = mlp;
+    config.n_layer = 1;
+    config.micro_batch = 1;
+    check(&config, 16);
+    config.n_layer = 5;
+    config.micro_batch = 300;
+    config.activation = SHD_MODEL_GELU;
+    check(&config, 17);
+}
+
+Test(gradients, of_an_mlp_whose_lower_layers_are_frozen) {
+    static const char *const below[] = {"layers.0.*", "layers.1.weight"}, *const output[] = {"layers.2.*"};
+    shd_model_config config = mlp;
+    config.frozen = below;
+    config.frozen_count = 2;
+    check(&config, 18);
+    config.frozen = output;
+    config.frozen_count = 1;
+    check(&config, 19);
 }

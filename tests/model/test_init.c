@@ -101,3 +101,22 @@ Test(init, values_are_keyed_by_seed_and_name) {
     harness_close(&a);
     harness_close(&b);
 }
+
+Test(init, an_mlp_keeps_the_scale_of_its_samples_from_layer_to_layer) {
+    const shd_model_config mlp = {.family = SHD_MODEL_MLP,
+                                  .inputs = 100,
+                                  .outputs = 30,
+                                  .hidden = 200,
+                                  .n_layer = 2,
+                                  .micro_batch = 1,
+                                  .threads = 1};
+    harness h;
+    harness_open(&h, &mlp, 0, 1);
+    fill(&h, 42);
+    check_normal(&h, 0, sqrt(2.0 / 100));
+    check_normal(&h, 2, sqrt(2.0 / 200));
+    check_normal(&h, 4, sqrt(1.0 / 200));
+    for (int32_t t = 1; t < 6; t += 2)
+        for (int64_t i = 0; i < harness_elements(&h, t); i++) cr_assert_eq(h.parameters[t][i], 0);
+    harness_close(&h);
+}
