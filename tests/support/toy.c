@@ -1,5 +1,6 @@
 #include "support/toy.h"
 
+#include "runtime/base/dtype.h"
 #include "support/ranks.h"
 
 #include <stdlib.h>
@@ -60,6 +61,8 @@ static float gradient_at(int32_t tensor, int64_t i, int64_t sample, int32_t unit
 
 void toy_oracle_init(toy_oracle *oracle) {
     oracle->sample = oracle->blocks = 0;
+    oracle->precision = oracle->reduce_dtype = SHERD_FP32;
+    oracle->loss_scale = 1;
     for (int32_t t = 0; t < TOY_TENSORS; t++) {
         size_t bytes = (size_t)(toy_count(t) + 1) * sizeof(float);
         oracle->parameters[t] = calloc(1, bytes);
@@ -79,10 +82,18 @@ static int32_t unit_of(int32_t tensor) {
     return tensor <= TOY_OFFSET ? 0 : tensor <= TOY_MATRIX ? 1 : tensor == TOY_MASK ? 2 : 3;
 }
 
+static float round_to(sherd_dtype dtype, float value) {
+    uint32_t bits = 0;
+    float rounded;
+    shd_round(dtype, 1, &value, &bits);
+    shd_widen(dtype, 1, &bits, &rounded);
+    return rounded;
+}
+
 static float sample_gradient(const toy_oracle *oracle, int32_t t, int64_t i, int64_t sample, float scale) {
-    float parameter = oracle->parameters[t][i];
+    float parameter = round_to(oracle->precision, oracle->parameters[t][i]);
     float own = gradient_at(t, i, sample, unit_of(t), parameter, scale);
-    return t == TOY_TABLE ? gradient_at(t, i, sample, 3, parameter, scale) + own : own;
+    return round_to(oracle->reduce_dtype, t == TOY_TABLE ? gradient_at(t, i, sample, 3, parameter, scale) + own : own);
 }
 
 static float block_gradient(const toy_oracle *oracle, int32_t t, int64_t i, int64_t first, int64_t count, float scale) {
@@ -92,21 +103,21 @@ static float block_gradient(const toy_oracle *oracle, int32_t t, int64_t i, int6
 }
 
 void toy_oracle_step(toy_oracle *oracle, int64_t batch, float lr) {
-    float scale = 1.0f / (float)batch;
-    int64_t block = oracle->blocks ? batch / oracle->blocks : batch;
+    float scale = oracle->loss_scale / (float)batch;
+    int64_t block = oracle->blocks ? batch / oracle->blocks : batch, begin = oracle->sample;
+    oracle->sample += batch;
+    if (oracle->loss_scale == 0) return;
     for (int32_t t = 0; t < TOY_TENSORS; t++) {
         if (tensors[t].frozen) continue;
         for (int64_t i = 0; i < toy_count(t); i++) {
-            float sum = block_gradient(oracle, t, i, oracle->sample, block, scale);
-            for (int64_t b = block; b < batch; b += block)
-                sum += block_gradient(oracle, t, i, oracle->sample + b, block, scale);
+            float sum = block_gradient(oracle, t, i, begin, block, scale);
+            for (int64_t b = block; b < batch; b += block) sum += block_gradient(oracle, t, i, begin + b, block, scale);
             oracle->gradients[t][i] = sum;
         }
     }
     for (int32_t t = 0; t < TOY_TENSORS; t++)
         for (int64_t i = 0; i < toy_count(t) && !tensors[t].frozen; i++)
-            oracle->parameters[t][i] -= lr * oracle->gradients[t][i];
-    oracle->sample += batch;
+            oracle->parameters[t][i] -= lr * (1 / oracle->loss_scale * oracle->gradients[t][i]);
 }
 
 /* A unit's forward leaves its mark in its output and its activations; its backward must find them all. */
@@ -125,6 +136,14 @@ static int check_memory(const sherd_view *view, bool backward) {
     return 0;
 }
 
+/* Whether `values` are the oracle's, rounded. */
+static bool is_lent(const toy_oracle *before, int32_t t, const void *values) {
+    int64_t count = toy_count(t), bytes = count * shd_dtype_bytes(before->precision);
+    char rounded[17 * 33 * sizeof(float)];
+    shd_round(before->precision, count, before->parameters[t], rounded);
+    return memcmp(values, rounded, (size_t)bytes) == 0;
+}
+
 /* Exactly the unit's tensors are lent (the head's with the table), with the oracle's values. */
 static int check_view(const sherd_view *view, const toy_oracle *before, int32_t unit, bool backward) {
     for (int32_t t = 0; t < TOY_TENSORS; t++) {
@@ -132,7 +151,7 @@ static int check_view(const sherd_view *view, const toy_oracle *before, int32_t 
         if (toy_count(t) == 0) continue;
         EXPECT(lent == (view->parameters[t] != NULL));
         EXPECT((lent && backward && !tensors[t].frozen) == (view->gradients[t] != NULL));
-        if (lent) EXPECT(memcmp(view->parameters[t], before->parameters[t], (size_t)toy_count(t) * sizeof(float)) == 0);
+        if (lent) EXPECT(is_lent(before, t, view->parameters[t]));
     }
     EXPECT(view->scratch && view->logits && view->outputs[0] && view->activations[0] && !view->activations[1]);
     EXPECT(view->remade[0] && !view->remade[1] && !view->remade[2]);
@@ -140,11 +159,12 @@ static int check_view(const sherd_view *view, const toy_oracle *before, int32_t 
     return check_memory(view, backward);
 }
 
-static void write_gradients(const sherd_view *view, int64_t sample) {
+static void write_gradients(const sherd_view *view, sherd_dtype precision, int64_t sample) {
     for (int32_t t = 0; t < TOY_TENSORS; t++) {
         float *gradient = view->gradients[t];
         if (!gradient) continue;
-        const float *parameter = view->parameters[t];
+        float parameter[17 * 33];
+        shd_widen(precision, toy_count(t), view->parameters[t], parameter);
         bool adds = t == TOY_TABLE && view->unit == 0;
         bool writes = unit_of(t) == view->unit || t == TOY_TABLE;
         for (int64_t i = 0; writes && i < toy_count(t); i++) {
@@ -181,7 +201,7 @@ int toy_step(sherd_session *session, const toy_oracle *before, const sherd_optio
             EXPECT(sherd_backward_begin(session, u, &view) == SHERD_OK);
             int line = check_view(&view, before, u, true);
             if (line) return line;
-            write_gradients(&view, sample);
+            write_gradients(&view, before->precision, sample);
             EXPECT(sherd_backward_end(session, u) == SHERD_OK);
         }
         double loss = (double)sample;

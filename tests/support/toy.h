@@ -18,8 +18,11 @@ const sherd_model *toy_model(void);
 /* A sherd_fill_fn. */
 sherd_status toy_fill(void *user, int32_t tensor, int64_t first, int64_t count, float *values);
 
-/* The brute-force trainer: all parameters in one place, plain SGD, gradients folded in sample order, block by block. */
+/* The brute-force trainer: all parameters in one place, plain SGD, gradients folded in sample order, block by block. In
+ * 16 bits it holds the masters; frozen values must have no more bits than the precision, as toy_fill's have. */
 typedef struct toy_oracle {
+    sherd_dtype precision, reduce_dtype; /* as in the session's options; FP32 after init */
+    float loss_scale;                    /* of the next step; 1 after init */
     float *parameters[TOY_TENSORS];
     float *gradients[TOY_TENSORS];
     int64_t sample; /* the next one */
@@ -27,7 +30,7 @@ typedef struct toy_oracle {
 } toy_oracle;
 void toy_oracle_init(toy_oracle *oracle);
 void toy_oracle_fini(toy_oracle *oracle);
-/* One step over `batch` samples. */
+/* One step over `batch` samples. With loss scale 0 it is one that is skipped. */
 void toy_oracle_step(toy_oracle *oracle, int64_t batch, float lr);
 int64_t toy_count(int32_t tensor);
 
