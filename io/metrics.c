@@ -158,6 +158,11 @@ static void add_item_count(line *row, const char *items, const char *ending, int
     add_integer(row, key, value);
 }
 
+static void add_bool(line *row, const char *key, bool value) {
+    row->length += (size_t)snprintf(row->bytes + row->length, sizeof row->bytes - row->length, ",\"%s\":%s", key,
+                                    value ? "true" : "false");
+}
+
 static void add_real(line *row, const char *key, double value, int digits) {
     char number[40];
     if (isfinite(value))
@@ -201,6 +206,10 @@ static void format_row(const shd_metrics_row *row, line *out) {
     add_real(out, "grad_norm", row->grad_norm, 17);
     add_real(out, "lr", row->lr, 9);
     if (row->classified) add_real(out, "accuracy", row->accuracy, 17);
+    if (row->loss_scale > 0) {
+        add_real(out, "loss_scale", row->loss_scale, 17);
+        add_bool(out, "skipped", row->skipped);
+    }
     add_item_count(out, row->items, "", row->tokens);
     add_item_count(out, row->items, "_seen", row->tokens_seen);
     add_real(out, "step_ms", step_ms, 9);

@@ -1,7 +1,7 @@
 /* metrics.jsonl: what a run did, one strict-JSON object a step, written by rank 0.
  *
  * Rows are in order of steps, each written by one write(2). Whole numbers as such; others with 9 significant digits,
- * losses, accuracies and grad_norm with 17; one that is not finite as the text "nan", "inf" or "-inf". */
+ * losses, accuracies, grad_norm and loss_scale with 17; one that is not finite as the text "nan", "inf" or "-inf". */
 #ifndef SHD_IO_METRICS_H
 #define SHD_IO_METRICS_H
 
@@ -15,6 +15,8 @@ typedef struct shd_metrics shd_metrics;
 typedef struct shd_metrics_row {
     int64_t step; /* from 0 */
     double loss, grad_norm, lr;
+    double loss_scale;   /* of fp16; 0: there is none, and neither it nor `skipped` is part of the row */
+    bool skipped;        /* nothing was updated */
     const char *items;   /* "tokens" or "samples": what is counted, as part of the fields' names */
     int64_t tokens;      /* inputs of this step, all ranks */
     int64_t tokens_seen; /* since step 0, this step included */

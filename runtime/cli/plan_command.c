@@ -70,6 +70,7 @@ static void print_heading(const plan_set *set) {
     printf("%" PRId32 " rank%s%s, stage %" PRId32 ", gather %s", policy->world_size, policy->world_size == 1 ? "" : "s",
            shd_mesh_text(policy).text, policy->stage, shd_gather_text(policy));
     if (plan->gather_count > 0 && shd_policy_split(policy) > 1) printf(", prefetch %" PRId32, policy->prefetch);
+    printf("%s", shd_precision_text(policy).text);
     int64_t micro_steps = job->train.global_batch / (job->train.micro_batch * job->run.ranks);
     printf(", %" PRId64 " micro-batch%s of %" PRId64, micro_steps, micro_steps == 1 ? "" : "es",
            job->train.micro_batch);
@@ -196,12 +197,14 @@ static int print_json(const plan_set *set) {
     for (int stage = 0; stage < STAGES; stage++) json_array_append_new(stages, stage_json(set->plans[stage]));
     for (int32_t b = 0; b < plan->buffer_count; b++)
         json_array_append_new(buffers, buffer_json(plan, &plan->buffers[b]));
-    json_t *json = json_pack("{s:s, s:i, s:i, s:i, s:i, s:I, s:I, s:i, s:I, s:o, s:o}", "job", set->job->top.name,
-                             "ranks", (int)plan->policy.world_size, "replicas", (int)plan->policy.replicas, "stage",
-                             (int)plan->policy.stage, "prefetch", (int)plan->policy.prefetch, "parameters",
-                             (json_int_t)plan->parameter_count, "trainable", (json_int_t)plan->trainable_count, "units",
-                             (int)plan->unit_count, "sample_bytes", (json_int_t)set->sample_bytes, "stages", stages,
-                             "buffers", buffers);
+    const shd_policy *policy = &plan->policy;
+    json_t *json = json_pack(
+        "{s:s, s:i, s:i, s:i, s:i, s:s, s:s, s:I, s:I, s:i, s:I, s:o, s:o}", "job", set->job->top.name, "ranks",
+        (int)plan->policy.world_size, "replicas", (int)plan->policy.replicas, "stage", (int)plan->policy.stage,
+        "prefetch", (int)plan->policy.prefetch, "precision", shd_dtype_text(policy->parameter_dtype), "reduce_dtype",
+        shd_dtype_text(policy->reduce_dtype), "parameters", (json_int_t)plan->parameter_count, "trainable",
+        (json_int_t)plan->trainable_count, "units", (int)plan->unit_count, "sample_bytes",
+        (json_int_t)set->sample_bytes, "stages", stages, "buffers", buffers);
     int written = json ? json_dumpf(json, stdout, JSON_INDENT(2)) : -1;
     json_decref(json);
     printf("\n");

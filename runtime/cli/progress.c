@@ -76,7 +76,10 @@ static void write_fields(const shd_progress *progress, double at_ms, char fields
     snprintf(fields[LOSS], FIELD_BYTES, "loss %.4f", row->loss);
     snprintf(fields[SMOOTH], FIELD_BYTES, "smooth %.4f", smoothed_loss(progress));
     snprintf(fields[ACCURACY], FIELD_BYTES, row->classified ? "accuracy %.1f%%" : "", 100 * row->accuracy);
-    snprintf(fields[GRAD], FIELD_BYTES, "grad %.3g", row->grad_norm);
+    if (row->skipped)
+        snprintf(fields[GRAD], FIELD_BYTES, "skipped at scale %g", row->loss_scale);
+    else
+        snprintf(fields[GRAD], FIELD_BYTES, "grad %.3g", row->grad_norm);
     snprintf(fields[RATE], FIELD_BYTES, "lr %.2e", row->lr);
     snprintf(fields[SPEED], FIELD_BYTES, row->samples ? "%.0f samples/s" : "%.0f tok/s", progress->last_tokens_per_s);
     snprintf(fields[MEMORY], FIELD_BYTES, "%s/rank", bytes);

@@ -16,6 +16,8 @@ enum { SHD_PROGRESS_BYTES = 256 };
 typedef struct shd_progress_row {
     int64_t step; /* completed steps, from 1 */
     double loss, grad_norm, lr;
+    bool skipped; /* nothing was updated, gradients having overflowed at this loss scale */
+    double loss_scale;
     double tokens_per_s; /* of this step, over all ranks */
     bool samples;        /* it is samples that are counted */
     int64_t peak_bytes;  /* of the rank that holds most */

@@ -67,6 +67,8 @@ static void stepped(void *user, const shd_train_step *row) {
                                     .loss = row->loss,
                                     .grad_norm = row->grad_norm,
                                     .lr = row->lr,
+                                    .skipped = row->skipped,
+                                    .loss_scale = row->loss_scale,
                                     .tokens_per_s = row->step_ms > 0 ? (double)row->tokens / row->step_ms * 1e3 : 0,
                                     .peak_bytes = row->peak_bytes,
                                     .samples = row->samples,
@@ -222,10 +224,11 @@ int shd_train_dry_run_say(const shd_job *job, int64_t first_step) {
         snprintf(batch, sizeof batch, "%" PRId64 " sequences of %" PRId64 " tokens", job->train.global_batch,
                  job->model.context);
     printf("%s: good: %" PRId64 " parameters, %" PRId64 " steps of %s\n"
-           "stage %" PRId64 " over %" PRId64 " rank%s: %" PRId64
+           "stage %" PRId64 " over %" PRId64 " rank%s%s: %" PRId64
            " bytes a rank (%s), of which model states %s; nothing was started\n",
            job->top.name, plan->parameter_count, job->train.steps, batch, job->shard.stage, job->run.ranks,
-           job->run.ranks == 1 ? "" : "s", plan->allocated_bytes, allocated, states);
+           job->run.ranks == 1 ? "" : "s", shd_precision_text(&plan->policy).text, plan->allocated_bytes, allocated,
+           states);
     if (sample_bytes > 0)
         printf("and on rank 0 %" PRId64 " bytes for the texts of train.sample_tokens\n", sample_bytes);
     say_outlook(job, first_step);

@@ -57,6 +57,7 @@ static sherd_status open_checkpoint(generator *g) {
     if (status == SHERD_OK && g->config.family == SHD_MODEL_MLP)
         status = shd_fail(SHERD_DATA, "an mlp: it has no tokens to write texts with");
     if (status != SHERD_OK) return shd_fail_within(status, "%s", g->path);
+    g->config.precision = SHERD_FP32; /* as the checkpoint has them, whatever the run computed in */
     g->config.micro_batch = 1;
     g->config.threads = g->request->threads;
     return SHERD_OK;

@@ -1,6 +1,7 @@
 #include "runtime/train/job_setup.h"
 
 #include "runtime/base/arith.h"
+#include "runtime/base/dtype.h"
 #include "runtime/base/status.h"
 
 #include <sched.h>
@@ -137,6 +138,15 @@ shd_mesh_words shd_mesh_text(const shd_policy *policy) {
     shd_mesh_words words = {""};
     if (policy->replicas > 1)
         snprintf(words.text, sizeof words.text, " (%d replicas of %d)", policy->replicas, shd_policy_split(policy));
+    return words;
+}
+
+shd_precision_words shd_precision_text(const shd_policy *policy) {
+    shd_precision_words words = {""};
+    bool computes = policy->parameter_dtype != SHERD_FP32, reduces = policy->reduce_dtype != SHERD_FP32;
+    snprintf(words.text, sizeof words.text, "%s%s%s%s", computes ? ", precision " : "",
+             computes ? shd_dtype_text(policy->parameter_dtype) : "", reduces ? ", gradients between ranks " : "",
+             reduces ? shd_dtype_text(policy->reduce_dtype) : "");
     return words;
 }
 

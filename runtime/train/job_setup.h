@@ -41,6 +41,12 @@ typedef struct shd_mesh_words {
 } shd_mesh_words;
 shd_mesh_words shd_mesh_text(const shd_policy *policy);
 
+/* What is not fp32, ", precision bf16, gradients between ranks bf16", at the end of a list; else nothing. */
+typedef struct shd_precision_words {
+    char text[64];
+} shd_precision_words;
+shd_precision_words shd_precision_text(const shd_policy *policy);
+
 /* A program that a session of the job runs under such a plan.
  * Owns: destroy *out with shd_program_destroy. Fails: MEMORY. */
 sherd_status shd_job_program(const shd_job *job, const shd_plan *plan, shd_program_kind kind, shd_program **out);

@@ -110,6 +110,8 @@ static sherd_status report_row(job_run *run, shd_metrics_row *row) {
                                  .loss = row->loss,
                                  .grad_norm = row->grad_norm,
                                  .lr = row->lr,
+                                 .loss_scale = row->loss_scale > 0 ? row->loss_scale : 1,
+                                 .skipped = row->skipped,
                                  .samples = run->has_samples,
                                  .accuracy = row->classified ? row->accuracy : NAN,
                                  .validation_loss = row->validated ? row->validation_loss : NAN,
@@ -184,6 +186,8 @@ static sherd_status run_step(job_run *run) {
                            .loss = result.loss,
                            .grad_norm = result.grad_norm,
                            .lr = result.lr,
+                           .loss_scale = run->job->train.precision == SHERD_FP16 ? result.loss_scale : 0,
+                           .skipped = result.skipped,
                            .classified = run->has_samples && run->samples.classes,
                            .accuracy = share_of(result.metrics[0], result.target_count),
                            .items = shd_job_items(run->job),
@@ -196,6 +200,9 @@ static sherd_status run_step(job_run *run) {
                            .save_wait_ms = run->save_wait_ms,
                            .peak_bytes = result.peak_bytes,
                            .data_ready = data_ready};
+    if (result.skipped && is_first_rank(run))
+        shd_log(SHERD_LOG_INFO, "step %lld is skipped: loss or gradients overflow fp16 at a loss scale of %g",
+                (long long)run->summary.step, result.loss_scale);
     count_sources(run, next_sequence(run), &row);
     SHD_TRY(evaluate_if_due(run, &row));
     SHD_TRY(report_row(run, &row));
@@ -294,10 +301,11 @@ static void log_start(const job_run *run) {
     const shd_job *job = run->job;
     const shd_plan *plan = shd_session_plan(run->session);
     shd_log(SHERD_LOG_INFO,
-            "training %s: %lld parameters, %d rank%s%s x %d thread%s, stage %d, gather %s, sums in fixed order",
+            "training %s: %lld parameters, %d rank%s%s x %d thread%s, stage %d, gather %s%s, sums in fixed order",
             job->top.name, (long long)plan->parameter_count, run->options.world_size,
             run->options.world_size == 1 ? "" : "s", shd_mesh_text(&plan->policy).text, run->options.threads,
-            run->options.threads == 1 ? "" : "s", run->options.stage, shd_gather_text(&plan->policy));
+            run->options.threads == 1 ? "" : "s", run->options.stage, shd_gather_text(&plan->policy),
+            shd_precision_text(&plan->policy).text);
     shd_dataset_log(run->training_data);
     if (run->from.path)
         shd_log(SHERD_LOG_INFO, "resumed from %s: %lld of %lld steps are done", run->from.path,

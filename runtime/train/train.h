@@ -16,6 +16,8 @@
 typedef struct shd_train_step {
     int64_t step; /* completed steps, from 1 (metrics.jsonl counts steps from 0) */
     double loss, grad_norm, lr;
+    double loss_scale;          /* of fp16, else 1 */
+    bool skipped;               /* loss or gradients overflowed fp16: nothing was updated */
     bool samples;               /* what is counted are samples, not tokens */
     double accuracy;            /* share of the classes that were predicted; NaN without classes */
     double validation_loss;     /* NaN when none was made after this step */

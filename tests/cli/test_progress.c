@@ -65,6 +65,19 @@ Test(progress, a_step_with_a_validation_loss_is_shown) {
     shd_progress_fini(&progress);
 }
 
+Test(progress, a_skipped_step_says_so_in_place_of_its_norm) {
+    shd_progress progress = open_progress(100, 1);
+    shd_progress_start(&progress, 0);
+    shd_progress_row shown = row(10, 4);
+    shown.skipped = true;
+    shown.loss_scale = 32768;
+    shd_progress_step(&progress, &shown);
+    char line[SHD_PROGRESS_BYTES];
+    shd_progress_format(&progress, progress.start_ms + 1000, 199, line);
+    cr_assert(strstr(line, "  skipped at scale 32768  lr"), "%s", line);
+    shd_progress_fini(&progress);
+}
+
 Test(progress, the_line_fits_any_width_and_keeps_the_step) {
     shd_progress progress = open_progress(100, 1);
     shd_progress_start(&progress, 0);

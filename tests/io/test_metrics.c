@@ -112,6 +112,20 @@ Test(metrics, of_classes_count_samples_and_have_accuracies) {
     json_decref(json);
 }
 
+Test(metrics, tell_the_loss_scale_and_skipped_steps_where_there_is_one) {
+    shd_metrics *metrics = NULL;
+    cr_assert_eq(shd_metrics_open("log", 0, &metrics), SHERD_OK);
+    shd_metrics_row row = example;
+    row.loss_scale = 32768;
+    row.skipped = true;
+    cr_assert_eq(shd_metrics_write(metrics, &row), SHERD_OK);
+    shd_metrics_close(metrics);
+    json_t *read = first_row("log/metrics.jsonl");
+    cr_assert_eq(real(read, "loss_scale"), 32768);
+    cr_assert(json_is_true(json_object_get(read, "skipped")));
+    json_decref(read);
+}
+
 Test(metrics, list_the_sources_of_a_mixture_as_many_as_there_can_be) {
     enum { SOURCES = 64 };
     int64_t step[SOURCES], seen[SOURCES];

@@ -4,7 +4,8 @@
 usage: test_memory.py --sherd build/sherd --interposer libinterpose.so [--golden tests/data/golden] [--table]
 
 For every stage, gather mode and 1, 2, 4 and 8 ranks a tiny job is planned with `sherd plan --json` and trained with an
-interposer preloaded (interpose.c) that knows nothing of plans.  Checked for every rank of every job:
+interposer preloaded (interpose.c) that knows nothing of plans; the same in bf16 (on 4 ranks with gradients
+exchanged in bf16 too) and fp16.  Checked for every rank of every job:
 
   - categories and buffers of the plan add up to its allocated_bytes;
   - anonymous mappings made by sherd = the plan's PRIVATE arena, to the byte;
@@ -37,11 +38,14 @@ def configurations():
     for ranks in (1, 2, 4, 8):
         for stage in range(4):
             for gather in ("auto",) if ranks == 1 or stage == 0 else ("copy", "shared"):
-                yield ranks, stage, gather
+                yield ranks, stage, gather, "fp32"
+                if ranks in (2, 4):
+                    yield ranks, stage, gather, "bf16"
+    yield 1, 3, "auto", "fp16"
 
 
 class Job:
-    def __init__(self, args, folder, ranks, stage, gather, steps, width=48):
+    def __init__(self, args, folder, ranks, stage, gather, precision, steps, width=48):
         self.args, self.folder, self.ranks, self.steps = args, folder, ranks, steps
         self.path = os.path.join(folder, "job.yaml")
         with open(self.path, "w") as f:
@@ -49,6 +53,8 @@ class Job:
             f.write(JOB.format(tokens=tokens, steps=steps, dir=folder, width=width))
         self.options = [self.path, "-n", str(ranks)]
         self.options += ["--set", f"shard.stage={stage}", "--set", f"shard.gather={gather}"]
+        reduced = "bf16" if precision == "bf16" and ranks == 4 else "fp32"
+        self.options += ["--set", f"train.precision={precision}", "--set", f"shard.reduce_dtype={reduced}"]
         # What blocks keep of their activations goes with ranks and stages, so that each choice meets both.
         recompute = ("none", "unit", "attention")[(stage + ranks) % 3]
         self.options += ["--set", f"train.recompute={recompute}"]
@@ -197,10 +203,10 @@ def ranks_of(launcher, ranks):
     return found
 
 
-def check_pss(args, ranks, stage, gather):
+def check_pss(args, ranks, stage, gather, precision):
     """Largest of all ranks in the middle of a job, beyond the plan."""
     with tempfile.TemporaryDirectory(prefix="sherd-memory-") as folder:
-        job = Job(args, folder, ranks, stage, gather, 100000, width=192)
+        job = Job(args, folder, ranks, stage, gather, precision, 100000, width=192)
         allocated = job.plan()["stages"][stage]["allocated_bytes"]
         process = subprocess.Popen(job.command(), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
         try:
@@ -222,15 +228,15 @@ def check_pss(args, ranks, stage, gather):
     return beyond
 
 
-def check(args, ranks, stage, gather):
+def check(args, ranks, stage, gather, precision):
     with tempfile.TemporaryDirectory(prefix="sherd-memory-") as a, tempfile.TemporaryDirectory(prefix="sherd-memory-") as b:
-        job = Job(args, a, ranks, stage, gather, SHORT)
+        job = Job(args, a, ranks, stage, gather, precision, SHORT)
         plan, short = job.plan(), job.watch()
         check_sums(plan)
         row = check_seen(plan, short)
         check_alarm(plan, short)
-        check_steps(short, Job(args, b, ranks, stage, gather, LONG).watch())
-    row["beyond"] = check_pss(args, ranks, stage, gather)
+        check_steps(short, Job(args, b, ranks, stage, gather, precision, LONG).watch())
+    row["beyond"] = check_pss(args, ranks, stage, gather, precision)
     return row
 
 
@@ -244,17 +250,17 @@ def main():
     args = parser.parse_args()
     passed = failed = 0
     if args.table:
-        print("ranks stage gather  promised, taken (all ranks)   objects      blas libraries  control  Pss beyond the plan")
-    for ranks, stage, gather in configurations():
+        print("ranks stage gather precision  promised, taken (all ranks)   objects      blas libraries  control  Pss beyond the plan")
+    for ranks, stage, gather, precision in configurations():
         try:
-            row = check(args, ranks, stage, gather)
+            row = check(args, ranks, stage, gather, precision)
         except (Failure, subprocess.TimeoutExpired) as failure:
-            print(f"FAIL ranks={ranks} stage={stage} gather={gather}: {failure}")
+            print(f"FAIL ranks={ranks} stage={stage} gather={gather} {precision}: {failure}")
             failed += 1
             continue
         passed += 1
         if args.table:
-            print(f"{ranks:5d} {stage:5d} {gather:6s} {row['promised']:12d} {row['taken']:12d} {row['objects']:12d} "
+            print(f"{ranks:5d} {stage:5d} {gather:6s} {precision:9s} {row['promised']:12d} {row['taken']:12d} {row['objects']:12d} "
                   f"{row['blas']:9d} {row['libraries']:9d} {row['control']:8d} {row['beyond'] / MIB:8.1f} MiB")
     print(f"{passed} passed, {failed} failed")
     return 1 if failed else 0

@@ -59,7 +59,21 @@ static double figure(const json_t *expected, const char *key, int64_t step) {
     return json_number_value(json_array_get(json_object_get(json_object_get(expected, "f64"), key), (size_t)step));
 }
 
-static void run_checked(const char *name, const char *const *settings, job_result *out) {
+/* What a precision is held to: the difference of losses, and the relative one of gradient norms. */
+typedef struct bounds {
+    double loss, norm;
+} bounds;
+static const bounds fp32_bounds = {2e-5, 1e-4}, half_bounds = {0.03, 0.08};
+
+static bool is_sensitive(const json_t *reference, int64_t step) {
+    size_t index;
+    json_t *value;
+    json_array_foreach(json_object_get(reference, "sensitive_steps"), index,
+                       value) if (json_integer_value(value) == step) return true;
+    return false;
+}
+
+static void run_checked(const char *name, const char *const *settings, bounds bound, job_result *out) {
     char job[8192];
     json_t *reference = load(name, "case.json"), *expected = load(name, "expected.json");
     make_job(name, reference, job);
@@ -73,10 +87,11 @@ static void run_checked(const char *name, const char *const *settings, job_resul
         const shd_train_step *step = &out->steps[s];
         double loss = figure(expected, "loss", s), norm = figure(expected, "grad_norm", s),
                lr = figure(expected, "lr", s);
-        cr_assert(fabs(step->loss - loss) <= 2e-5 * scale, "%s, step %d: loss %.9g, not %.9g", name, (int)s, step->loss,
-                  loss);
-        cr_assert(fabs(step->grad_norm - norm) <= 1e-4 * scale * norm, "%s, step %d: norm %.9g, not %.9g", name, (int)s,
-                  step->grad_norm, norm);
+        cr_assert(fabs(step->loss - loss) <= bound.loss * scale, "%s, step %d: loss %.9g, not %.9g", name, (int)s,
+                  step->loss, loss);
+        bool skips = bound.norm > fp32_bounds.norm && is_sensitive(reference, s);
+        cr_assert(skips || fabs(step->grad_norm - norm) <= bound.norm * scale * norm,
+                  "%s, step %d: norm %.9g, not %.9g", name, (int)s, step->grad_norm, norm);
         cr_assert(fabs(step->lr - lr) <= 1e-12 + 1e-9 * lr, "%s, step %d: lr %.17g, not %.17g", name, (int)s, step->lr,
                   lr);
     }
@@ -84,10 +99,14 @@ static void run_checked(const char *name, const char *const *settings, job_resul
     json_decref(expected);
 }
 
-static void check(const char *name) {
+static void check_in(const char *name, const char *precision, bounds bound) {
+    char setting[64];
     job_result result;
-    run_checked(name, (const char *const[]){"run.ranks=2", NULL}, &result);
+    snprintf(setting, sizeof setting, "train.precision=%s", precision);
+    run_checked(name, (const char *const[]){"run.ranks=2", setting, NULL}, bound, &result);
 }
+
+static void check(const char *name) { check_in(name, "fp32", fp32_bounds); }
 
 TestSuite(reference, .init = enter_fresh_folder, .fini = leave_fresh_folder, .timeout = 120);
 
@@ -99,6 +118,43 @@ Test(reference, frozen_parameters_stay) { check("gpt2-frozen"); }
 Test(reference, adam_with_groups_and_layer_decay_is_followed) { check("gpt2-adam"); }
 Test(reference, nesterov_with_groups_is_followed) { check("llama-nesterov"); }
 Test(reference, lion_is_followed) { check("llama-lion"); }
+
+Test(reference, bf16_follows_within_its_bounds) {
+    static const char *const names[] = {"gpt2-tiny", "llama-tiny", "gpt2-frozen", "llama-nesterov"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) check_in(names[i], "bf16", half_bounds);
+}
+Test(reference, fp16_follows_within_its_bounds) {
+    static const char *const names[] = {"gpt2-masked", "llama-tiny", "gpt2-frozen"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) check_in(names[i], "fp16", half_bounds);
+}
+
+/* One rank, two and four, at other stages and with either gather. */
+Test(reference, sixteen_bits_give_the_same_bits_everywhere) {
+    static const char *const meshes[][3] = {{"run.ranks=1", "shard.stage=0", "shard.gather=auto"},
+                                            {"run.ranks=2", "shard.stage=3", "shard.gather=copy"},
+                                            {"run.ranks=4", "shard.stage=1", "shard.gather=shared"}};
+    static const char *const choices[][2] = {{"train.precision=bf16", "shard.reduce_dtype=fp32"},
+                                             {"train.precision=bf16", "shard.reduce_dtype=bf16"},
+                                             {"train.precision=fp16", "shard.reduce_dtype=fp32"}};
+    char job[8192];
+    static job_result first, other;
+    json_t *reference = load("llama-tiny", "case.json");
+    make_job("llama-tiny", reference, job);
+    for (size_t c = 0; c < sizeof choices / sizeof *choices; c++)
+        for (size_t m = 0; m < sizeof meshes / sizeof *meshes; m++) {
+            job_result *result = m == 0 ? &first : &other;
+            run_job(job,
+                    (const char *const[]){choices[c][0], choices[c][1], meshes[m][0], meshes[m][1], meshes[m][2],
+                                          "checkpoint.resume=never", NULL},
+                    result);
+            cr_assert_eq(result->status[0], SHERD_OK, "%s", result->cause);
+            for (int64_t s = 0; s < first.step_count; s++)
+                cr_assert(result->steps[s].loss == first.steps[s].loss &&
+                              result->steps[s].grad_norm == first.steps[s].grad_norm,
+                          "%s, %s, step %d", choices[c][0], meshes[m][0], (int)s);
+        }
+    json_decref(reference);
+}
 
 static void check_recompute(const char *name) {
     char job[8192];
