@@ -182,11 +182,11 @@ Test(reference, recomputed_llama_blocks_give_the_same_bits) { check_recompute("l
 static void check_replicas(const char *name) {
     job_result narrow, wide;
     run_checked(name, (const char *const[]){"run.ranks=2", "run.dir=narrow", "shard.replicas=2", "shard.stage=1", NULL},
-                &narrow);
+                fp32_bounds, &narrow);
     run_checked(name,
                 (const char *const[]){"run.ranks=4", "run.dir=wide", "shard.replicas=2", "shard.gather=copy",
                                       "train.recompute=unit", NULL},
-                &wide);
+                fp32_bounds, &wide);
     for (int64_t s = 0; s < narrow.step_count; s++)
         cr_assert(narrow.steps[s].loss == wide.steps[s].loss && narrow.steps[s].grad_norm == wide.steps[s].grad_norm,
                   "%s, step %d", name, (int)s);

@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-TestSuite(precision, .init = enter_fresh_folder, .fini = leave_fresh_folder, .timeout = 120);
+TestSuite(precision_jobs, .init = enter_fresh_folder, .fini = leave_fresh_folder, .timeout = 120);
 
 /* --- movement ----------------------------------------------------------------------------------------------------- */
 
@@ -67,7 +67,7 @@ static double movement(const shd_safetensors *from, const shd_safetensors *to, c
 
 /* 300 steps of 10⁻⁵ move a gain of 1 by 3·10⁻³ at most: a bf16 value, whose neighbours are 2⁻⁸ below and 2⁻⁷ above,
  * would stay where it is. */
-Test(precision, small_steps_move_every_tensor_as_far_as_in_fp32) {
+Test(precision_jobs, small_steps_move_every_tensor_as_far_as_in_fp32) {
     make_tokens("tokens.u16", 2000, 7);
     shd_safetensors *start = weights_of("start", (const char *const[]){"train.steps=1", "optimizer.lr=0", NULL});
     shd_safetensors *full = weights_of("full", (const char *const[]){"run.ranks=2", NULL});
@@ -91,7 +91,7 @@ Test(precision, small_steps_move_every_tensor_as_far_as_in_fp32) {
 /* --- skipped steps ------------------------------------------------------------------------------------------------ */
 
 /* A scale that no fp16 gradient survives: halved until one does. */
-Test(precision, skipped_steps_are_steps_that_metrics_tell) {
+Test(precision_jobs, skipped_steps_are_steps_that_metrics_tell) {
     static job_result result;
     make_tokens("tokens.u16", 2000, 7);
     run_job(small_job,
@@ -123,7 +123,7 @@ Test(precision, skipped_steps_are_steps_that_metrics_tell) {
     fclose(metrics);
 }
 
-Test(precision, an_overflow_at_the_least_scale_ends_a_job_naming_the_key) {
+Test(precision_jobs, an_overflow_at_the_least_scale_ends_a_job_naming_the_key) {
     static job_result result;
     make_tokens("tokens.u16", 2000, 7);
     run_job(small_job,
@@ -135,7 +135,7 @@ Test(precision, an_overflow_at_the_least_scale_ends_a_job_naming_the_key) {
     cr_assert_eq(result.step_count, 1);
 }
 
-Test(precision, a_first_scale_below_the_least_is_refused_with_its_place) {
+Test(precision_jobs, a_first_scale_below_the_least_is_refused_with_its_place) {
     make_tokens("tokens.u16", 2000, 7);
     cr_assert_eq(check_job(small_job, (const char *const[]){"train.precision=fp16", "train.loss_scale.initial=2",
                                                             "train.loss_scale.minimum=4", NULL}),
