@@ -1,5 +1,5 @@
 /* Which path a product of 16-bit matrices takes on this processor: its feature flags decide
- * (docs/decisions/0009-products-of-16-bit-numbers.md). */
+ * (docs/decisions/0013-products-of-16-bit-numbers.md). */
 #include "runtime/ops/half_product.h"
 
 #include "runtime/base/arith.h"

@@ -41,6 +41,7 @@ typedef struct shd_half_kernel {
 #define SHD_HALF_SCRATCH_BYTES(rows, columns, depth)                                                                   \
     (((rows) + (columns)) * (depth) * (int64_t)sizeof(uint16_t) + (rows) * (columns) * (int64_t)sizeof(float))
 
+/* m and n are above 0. Scratch: SHD_HALF_SCRATCH_BYTES of the kernel's bounds. Threads: as shd_half_product_run. */
 void shd_half_blocked_run(const shd_half_kernel *kernel, const shd_half_product *product);
 
 #endif

@@ -5,7 +5,7 @@
  * for a, n for b. Panels are `panel_width` wide:
  * - pair panels hold for every pair of depths the pairs of all widths: [depth / 2][panel_width];
  * - row panels hold for every 16 pairs of depths a row of pairs for each width: [depth / 32][panel_width][16].
- * What there is no operand for is zero: widths up to a whole panel, depths up to a multiple of what `pairs` says.
+ * What there is no operand for is zero: widths up to a multiple of 16, depths up to `pairs` pairs.
  *
  * Vectors are the compiler's, so that the same text serves every instruction set. */
 #ifndef SHD_OPS_HALF_PANEL_H
@@ -20,7 +20,6 @@ enum { BLOCK = 16 };            /* pairs in a vector, vectors in a block */
 enum { LINE = 32, AHEAD = 16 }; /* numbers in a cache line; how many pairs ahead memory is asked for */
 
 typedef uint32_t pair_vector __attribute__((vector_size(BLOCK * sizeof(uint32_t))));
-typedef uint16_t half_vector __attribute__((vector_size(BLOCK * sizeof(uint16_t))));
 
 #define SHUFFLE __builtin_shufflevector
 
@@ -124,8 +123,7 @@ static inline void pair_panels_along(const half_block *b, int64_t pairs, int pan
         }
 }
 
-/* `panel_width` is a multiple of 16. Writes whole blocks of 16 widths: of a panel's last ones, only those that hold an
- * operand. */
+/* `panel_width` is a multiple of 16. Of the last panel only the blocks of 16 widths that hold an operand are written. */
 static inline void pack_pair_panels(const half_block *b, int64_t pairs, int panel_width, uint32_t *out) {
     if (b->depth_along_rows)
         pair_panels_along(b, pairs, panel_width, out);
