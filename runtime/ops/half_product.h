@@ -6,11 +6,11 @@
  * - "widening": fp16 everywhere, and bf16 on all other processors: blocks are widened to float32 and go to OpenBLAS.
  *
  * A result depends on shapes, values and the path alone. The inner dimension is summed in an order that follows from k
- * alone, so calls that cut the output at multiples of SHD_HALF_ROWS and SHD_HALF_COLUMNS give the same bits as one call
- * for the whole. On "amx" and "avx512-bf16" it may be cut anywhere, for each element is one sum of its own.
+ * alone, so calls that cut the output at multiples of SHD_HALF_ROWS and SHD_HALF_COLUMNS give the same bits as one
+ * call for the whole. On "amx" and "avx512-bf16" it may be cut anywhere, for each element is one sum of its own.
  *
- * Infinities and NaN propagate. The two bf16 instructions take subnormal numbers for zero, inputs and sums, and round to
- * nearest even, whatever the thread's floating-point mode says; widening keeps subnormal numbers. */
+ * Infinities and NaN propagate. The two bf16 instructions take subnormal numbers for zero, inputs and sums, and round
+ * to nearest even, whatever the thread's floating-point mode says; widening keeps subnormal numbers. */
 #ifndef SHD_OPS_HALF_PRODUCT_H
 #define SHD_OPS_HALF_PRODUCT_H
 

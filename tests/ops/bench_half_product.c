@@ -1,7 +1,7 @@
 /* What products of 16-bit matrices reach on this machine, on one thread: every path that it has, in GFLOP/s and as a
  * share of what the path's instruction can do at best, and sgemm beside it. `bench-half-product [seconds per shape]`,
- * default 0.1. Each number is the best of its runs, in processor time of the thread, and sgemm's runs alternate with the
- * path's: on a machine with other work both see the same weather. */
+ * default 0.1. Each number is the best of its runs, in processor time of the thread, and sgemm's runs alternate with
+ * the path's: on a machine with other work both see the same weather. */
 #include "runtime/base/dtype.h"
 #include "runtime/ops/half/path.h"
 #include "runtime/ops/ops.h"

@@ -398,6 +398,50 @@ Test(half_product, infinities_and_nan_propagate) {
     end();
 }
 
+/* The product of a row and a column of bf16 numbers. */
+static float dot(int p, int64_t k, const uint16_t *a, const uint16_t *b) {
+    float c = 7;
+    const shd_half_product call = {.dtype = SHERD_BF16,
+                                   .m = 1,
+                                   .n = 1,
+                                   .k = k,
+                                   .a = a,
+                                   .lda = k,
+                                   .b = b,
+                                   .ldb = 1,
+                                   .c = &c,
+                                   .ldc = 1,
+                                   .scratch = paths[p].scratch};
+    paths[p].path->run(&call);
+    return c;
+}
+
+Test(half_product, subnormal_numbers_are_kept_by_widening_and_zero_to_bf16_instructions) {
+    begin();
+    for (int p = 0; p < path_count; p++) {
+        const uint16_t a[] = {shd_bf16_round(0x1p-130f), shd_bf16_round(0x1p-100f)};
+        const uint16_t large[] = {shd_bf16_round(0x1p100f), 0}, small[] = {0, shd_bf16_round(0x1p-40f)};
+        const bool widened = paths[p].path == &shd_half_widening;
+        cr_assert_eq(dot(p, 2, a, large), widened ? 0x1p-30f : 0, "%s: input", paths[p].path->name);
+        cr_assert_eq(dot(p, 2, a, small), widened ? 0x1p-140f : 0, "%s: sum", paths[p].path->name);
+    }
+    end();
+}
+
+/* 2^24 swallows a 1 that is added to it alone, but not two that come together. */
+Test(half_product, tiles_add_even_and_odd_places_apart) {
+    begin();
+    for (int p = 0; p < path_count; p++) {
+        if (strncmp(paths[p].path->name, "amx", 3) != 0) continue;
+        const uint16_t one = shd_bf16_round(1), big = shd_bf16_round(0x1p24f);
+        const uint16_t apart[] = {big, one, one, one}, together[] = {big, 0, one, 0, one, 0},
+                       ones[] = {one, one, one, one, one, one};
+        cr_assert_eq(dot(p, 4, apart, ones), 0x1p24f + 2);
+        cr_assert_eq(dot(p, 6, together, ones), 0x1p24f);
+    }
+    end();
+}
+
 Test(half_product, the_paths_have_names_for_the_log) {
     cr_assert_str_eq(shd_half_product_name(SHERD_FP16), "widening");
     cr_assert_not_null(shd_half_product_name(SHERD_BF16));

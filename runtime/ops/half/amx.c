@@ -1,8 +1,8 @@
 /* Products by tiles of AMX: tdpbf16ps multiplies 16 rows of 32 numbers of a with 32 × 16 numbers of b, which stand in
  * pairs, and adds to 16 × 16 sums.
  *
- * A tile of the output is 2 × 2 tiles of sums, so that every tile of an operand is loaded for two multiplications; parts
- * that no output needs are left out.
+ * A tile of the output is 2 × 2 tiles of sums, so that every tile of an operand is loaded for two multiplications;
+ * parts that no output needs are left out.
  *
  * Compiled twice: with the processor's instructions, and, for tests on any machine, with their model in C
  * (HALF_TILES_MODEL is then the path's name). */

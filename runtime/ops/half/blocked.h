@@ -1,10 +1,10 @@
 /* The loops around a kernel that multiplies packed panels: how an output is cut so that what is read again and again
  * stays in the L2 cache.
  *
- * An output of at most ROWS × COLUMNS is computed at a time. The inner dimension is cut in nearly equal blocks; for each
- * one both operands are packed, and every tile of the output adds the block to its sums. Sums are kept tile by tile, and
- * finished after the last block. Each output element is one sum in the order of the inner dimension, however the output
- * is cut. */
+ * An output of at most ROWS × COLUMNS is computed at a time. The inner dimension is cut in nearly equal blocks; for
+ * each one both operands are packed, and every tile of the output adds the block to its sums. Sums are kept tile by
+ * tile, and finished after the last block. Each output element is one sum in the order of the inner dimension, however
+ * the output is cut. */
 #ifndef SHD_OPS_HALF_BLOCKED_H
 #define SHD_OPS_HALF_BLOCKED_H
 
@@ -30,8 +30,8 @@ typedef struct shd_half_kernel {
     int64_t depth_step;              /* even; operands are padded with zeros to a multiple of it */
     void (*pack_a)(const half_block *block, int64_t pairs, uint32_t *out);
     void (*pack_b)(const half_block *block, int64_t pairs, uint32_t *out);
-    /* sums[tile_rows][tile_columns] = (add ? sums : 0) + a·b, for a panel of each over `pairs` pairs. Only the part that
-     * is in `tile` is needed. */
+    /* sums[tile_rows][tile_columns] = (add ? sums : 0) + a·b, for a panel of each over `pairs` pairs. Only the part
+     * that is in `tile` is needed. */
     void (*multiply)(const half_tile *tile, int64_t pairs, const uint32_t *a, const uint32_t *b, bool add, float *sums);
     /* Writes the output from the sums, which are used up. */
     void (*finish)(const shd_half_product *product, const half_tile *tile, float *sums);

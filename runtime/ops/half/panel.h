@@ -123,7 +123,7 @@ static inline void pair_panels_along(const half_block *b, int64_t pairs, int pan
         }
 }
 
-/* `panel_width` is a multiple of 16. Of the last panel only the blocks of 16 widths that hold an operand are written. */
+/* `panel_width` is a multiple of 16. Of the last panel only blocks of 16 widths that hold an operand are written. */
 static inline void pack_pair_panels(const half_block *b, int64_t pairs, int panel_width, uint32_t *out) {
     if (b->depth_along_rows)
         pair_panels_along(b, pairs, panel_width, out);

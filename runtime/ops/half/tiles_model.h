@@ -1,9 +1,9 @@
 /* tiles.h in C: what the instructions do to the bit, for machines without them.
  *
- * tdpbf16ps after Intel's "Architectures Software Developer's Manual", volume 2: for each sum the products of the pairs'
- * lower numbers are added up by fused multiply-adds in order, those of the higher numbers likewise, and the two sums are
- * added to one another and then to the old sum. Rounding is to nearest even; subnormal numbers are zero on the way in
- * and on the way out. */
+ * tdpbf16ps after Intel's "Architectures Software Developer's Manual", volume 2: for each sum the products of the
+ * pairs' lower numbers are added up by fused multiply-adds in order, those of the higher numbers likewise, and the two
+ * sums are added to one another and then to the old sum. Rounding is to nearest even; subnormal numbers are zero on
+ * the way in and on the way out. */
 #ifndef SHD_OPS_HALF_TILES_MODEL_H
 #define SHD_OPS_HALF_TILES_MODEL_H
 
