@@ -21,6 +21,7 @@ typedef enum shd_job_loss { SHD_WORDS_LOSS(SHD_JOB_ENUMERATOR) } shd_job_loss;
 typedef enum shd_job_init { SHD_WORDS_INIT(SHD_JOB_ENUMERATOR) } shd_job_init;
 typedef enum shd_job_format { SHD_WORDS_FORMAT(SHD_JOB_ENUMERATOR) } shd_job_format;
 typedef enum shd_job_sum_order { SHD_WORDS_SUM_ORDER(SHD_JOB_ENUMERATOR) } shd_job_sum_order;
+typedef enum shd_job_states { SHD_WORDS_STATES(SHD_JOB_ENUMERATOR) } shd_job_states;
 typedef enum shd_job_resume { SHD_WORDS_RESUME(SHD_JOB_ENUMERATOR) } shd_job_resume;
 typedef enum shd_job_device { SHD_WORDS_DEVICE(SHD_JOB_ENUMERATOR) } shd_job_device;
 typedef enum shd_job_comm { SHD_WORDS_COMM(SHD_JOB_ENUMERATOR) } shd_job_comm;

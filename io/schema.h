@@ -32,6 +32,7 @@
 #define SHD_WORDS_SCHEDULE(W)  W(SHERD_CONSTANT, "constant") W(SHERD_LINEAR, "linear") W(SHERD_COSINE, "cosine") \
                                W(SHERD_WSD, "wsd") W(SHERD_INVERSE_SQRT, "inverse_sqrt")
 #define SHD_WORDS_DECAY(W)     W(SHERD_DECAY_MATRICES, "matrices") W(SHERD_DECAY_ALL, "all") W(SHERD_DECAY_NONE, "none")
+#define SHD_WORDS_STATES(W)    W(SHD_STATES_FP32, "fp32") W(SHD_STATES_INT8, "int8")
 #define SHD_WORDS_GATHER(W)    W(SHERD_GATHER_AUTO, "auto") W(SHERD_GATHER_SHARED, "shared") \
                                W(SHERD_GATHER_COPY, "copy")
 #define SHD_WORDS_RESUME(W)    W(SHD_RESUME_AUTO, "auto") W(SHD_RESUME_NEVER, "never")
@@ -191,6 +192,8 @@
       "what weight_decay touches; matrices: two dimensions or more; or shell patterns over names") \
     X(optimizer, layer_lr_decay, double, REAL, DEFAULT("1.0"), UP_TO(0, 1), "", \
       "multiplies lr once for every layer above: the head has lr, the last block lr times this, …") \
+    X(optimizer, state_dtype, shd_job_states, CHOICE, DEFAULT("fp32"), WORDS(STATES), "", \
+      "how adamw, adam, lion and sgd keep their moments; int8: a code of 8 bits each, and a scale for every 256") \
     X(optimizer, groups, shd_job_groups, GROUPS, DEFAULT("[]"), ANY, "", \
       "what some parameters have of their own; a parameter belongs to the first group that matches")
 

@@ -71,6 +71,8 @@ static void print_heading(const plan_set *set) {
            shd_mesh_text(policy).text, policy->stage, shd_gather_text(policy));
     if (plan->gather_count > 0 && shd_policy_split(policy) > 1) printf(", prefetch %" PRId32, policy->prefetch);
     printf("%s", shd_precision_text(policy).text);
+    if (policy->state_dtype != SHERD_FP32)
+        printf(", optimizer state in %s", shd_job_word("optimizer.state_dtype", (int32_t)job->optimizer.state_dtype));
     int64_t micro_steps = job->train.global_batch / (job->train.micro_batch * job->run.ranks);
     printf(", %" PRId64 " micro-batch%s of %" PRId64, micro_steps, micro_steps == 1 ? "" : "es",
            job->train.micro_batch);

@@ -43,6 +43,7 @@ static sherd_optimizer make_optimizer(const shd_job *job) {
         .decay_pattern_count = decay->texts.count,
         .group_count = job->optimizer.groups.count,
         .groups = job->optimizer.groups.items,
+        .state_dtype = job->optimizer.state_dtype == SHD_STATES_INT8 ? SHERD_INT8 : SHERD_FP32,
     };
 }
 

@@ -247,6 +247,8 @@ static const bad_job bad_jobs[] = {
      .says = "job.yaml:18:14: run.timeout_s: 0 is out of range; expected a number above 0"},
     {.what = "momentum of one", .add = "  momentum: 1.0\n",
      .says = "job.yaml:17:13: optimizer.momentum: 1.0 is out of range; expected a number from 0 up to, but not, 1"},
+    {.what = "states in another type", .add = "  state_dtype: bf16\n",
+     .says = "job.yaml:17:16: optimizer.state_dtype: 'bf16' is not available; expected fp32 or int8"},
     {.what = "betas: one number", .add = "  betas: 0.9\n",
      .says = "job.yaml:17:10: optimizer.betas: '0.9' is a number with a point or exponent; expected a list of two numbers, each from 0 up to, but not, 1"},
     {.what = "betas: three", .add = "  betas: [0.9, 0.95, 0.99]\n",

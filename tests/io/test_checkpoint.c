@@ -1,4 +1,5 @@
 #include "checkpoints.h"
+#include "runtime/base/dtype.h"
 #include "runtime/base/memory.h"
 #include "tests/support/find_tensor.h"
 
@@ -253,7 +254,8 @@ Test(checkpoint, is_not_committed_unless_all_is_there) {
     commit_is_refused(lose_slice, SHERD_DATA, "no rank's file holds elements 43 to 85 of exp_avg of tensor wte.weight");
     commit_is_refused(lose_element, SHERD_DATA,
                       "no rank's file holds elements 43 to 44 of parameter of tensor wte.weight");
-    commit_is_refused(reach_too_far, SHERD_DATA, "it holds elements 44 to 86 of parameter of tensor wte.weight, which has 85");
+    commit_is_refused(reach_too_far, SHERD_DATA,
+                      "it holds elements 44 to 86 of parameter of tensor wte.weight, which has 85");
     commit_is_refused(rename_tensor, SHERD_DATA, "it holds parameter of tensor other, which is unknown");
     commit_is_refused(rename_state, SHERD_DATA, "it holds other of tensor wte.weight, which has no such state");
     commit_is_refused(melt, SHERD_DATA, "which has no such state");
@@ -400,6 +402,90 @@ Test(checkpoint, exports_overlapping_slices_larger_than_its_buffer) {
     cr_assert_eq(shd_safetensors_read(file, shd_safetensors_at(file, 0), 0, COUNT, read), SHERD_OK);
     cr_assert_eq(memcmp(read, values, COUNT * sizeof *read), 0);
     shd_safetensors_close(file);
+    remove_folder(folder);
+}
+
+/* --- states in 8 bits --------------------------------------------------------------------------------------------- */
+
+enum { BLOCK = SHD_CODE_BLOCK_COUNT, BLOCK_BYTES = SHD_CODE_BLOCK_BYTES, CODED = 3 * BLOCK + 7 };
+
+static shd_checkpoint_manifest coded_manifest(const sherd_tensor *tensor, sherd_dtype state_dtype) {
+    return (shd_checkpoint_manifest){.step = 1,
+                                     .world_size = 2,
+                                     .stage = 3,
+                                     .optimizer = "lion",
+                                     .state_count = 1,
+                                     .state_names = {"exp_avg"},
+                                     .state_dtype = state_dtype,
+                                     .tensor_count = 1,
+                                     .tensors = tensor};
+}
+
+/* Rank 0 has two blocks of four, rank 1 the others, of which the last one is not full. */
+static void coded_slices(int32_t rank, shd_checkpoint_slice slices[2], float *values, unsigned char *blocks) {
+    int64_t first = rank * 2 * BLOCK, count = rank ? CODED - 2 * BLOCK : 2 * BLOCK;
+    slices[0] = (shd_checkpoint_slice){"w", SHD_CHECKPOINT_PARAMETER, first, count, values + first, SHERD_FP32};
+    slices[1] = (shd_checkpoint_slice){"w", "exp_avg", first, count, blocks + first / BLOCK * BLOCK_BYTES, SHERD_INT8};
+}
+
+Test(checkpoint, states_in_8_bits_come_back_as_they_were) {
+    char *folder = make_folder();
+    const sherd_tensor tensor = {.name = "w", .dim_count = 1, .shape = {CODED}};
+    float values[CODED], read_values[CODED] = {0};
+    unsigned char blocks[4 * BLOCK_BYTES], read_blocks[4 * BLOCK_BYTES] = {0};
+    for (int i = 0; i < CODED; i++) values[i] = (float)i / 3;
+    for (int i = 0; i < 4 * BLOCK_BYTES; i++) blocks[i] = (unsigned char)(i * 37 + i / 256);
+    shd_checkpoint_slice slices[2];
+    for (int32_t rank = 0; rank < 2; rank++) {
+        coded_slices(rank, slices, values, blocks);
+        cr_assert_eq(shd_checkpoint_write_rank(folder, 1, rank, slices, 2), SHERD_OK, "%s", sherd_last_error());
+    }
+    shd_checkpoint_manifest manifest = coded_manifest(&tensor, SHERD_FP32);
+    cr_assert_eq(shd_checkpoint_commit(folder, &manifest), SHERD_DATA);
+    cr_assert(strstr(sherd_last_error(), "holds exp_avg of tensor w in int8, where the manifest has fp32"), "%s",
+              sherd_last_error());
+    manifest = coded_manifest(&tensor, SHERD_INT8);
+    cr_assert_eq(shd_checkpoint_commit(folder, &manifest), SHERD_OK, "%s", sherd_last_error());
+
+    shd_checkpoint *checkpoint = NULL;
+    cr_assert_eq(shd_checkpoint_open(path_in(folder, "step-00000001"), &checkpoint), SHERD_OK);
+    cr_assert_eq(shd_checkpoint_content(checkpoint)->state_dtype, SHERD_INT8);
+    for (int32_t rank = 0; rank < 2; rank++) {
+        coded_slices(rank, slices, read_values, read_blocks);
+        cr_assert_eq(shd_checkpoint_read_rank(checkpoint, rank, slices, 2), SHERD_OK, "%s", sherd_last_error());
+    }
+    cr_assert_eq(memcmp(values, read_values, sizeof values), 0);
+    cr_assert_eq(memcmp(blocks, read_blocks, sizeof blocks), 0);
+    slices[1].dtype = SHERD_FP32;
+    cr_assert_eq(shd_checkpoint_read_rank(checkpoint, 1, slices, 2), SHERD_DATA);
+    shd_checkpoint_close(checkpoint);
+    cr_assert_eq(shd_checkpoint_export(folder, path_in(folder, "w.safetensors")), SHERD_OK, "%s", sherd_last_error());
+    remove_folder(folder);
+}
+
+/* Such files cannot be what this program wrote. */
+Test(checkpoint, blocks_begin_where_blocks_begin_and_hold_states) {
+    char *folder = make_folder();
+    const sherd_tensor tensor = {.name = "w", .dim_count = 1, .shape = {CODED}};
+    float values[CODED] = {0};
+    unsigned char blocks[4 * BLOCK_BYTES] = {0};
+    shd_checkpoint_slice slices[2];
+    shd_checkpoint_manifest manifest = coded_manifest(&tensor, SHERD_INT8);
+    for (int32_t rank = 0; rank < 2; rank++) {
+        coded_slices(rank, slices, values, blocks);
+        slices[1].first -= rank;
+        cr_assert_eq(shd_checkpoint_write_rank(folder, 1, rank, slices, 2), SHERD_OK);
+    }
+    cr_assert_eq(shd_checkpoint_commit(folder, &manifest), SHERD_DATA);
+    cr_assert(strstr(sherd_last_error(), "slice 1: it would begin within a block, at element 511"), "%s",
+              sherd_last_error());
+    coded_slices(1, slices, values, blocks);
+    slices[0].values = blocks;
+    slices[0].dtype = SHERD_INT8;
+    cr_assert_eq(shd_checkpoint_write_rank(folder, 1, 1, slices, 2), SHERD_OK);
+    cr_assert_eq(shd_checkpoint_commit(folder, &manifest), SHERD_DATA);
+    cr_assert(strstr(sherd_last_error(), "holds parameter of tensor w in int8, where the manifest has fp32"), "%s",
+              sherd_last_error());
     remove_folder(folder);
 }
 

@@ -301,6 +301,13 @@ Test(optimizer, refuses_a_bad_value_and_names_its_key) {
     rows[count - 1].o.kind = SHERD_ADAM;
     BAD(nesterov, true, "optimizer.nesterov is true, but optimizer.momentum is 0");
     rows[count - 1].o.kind = SHERD_SGD;
+    BAD(state_dtype, SHERD_BF16, "optimizer.state_dtype has the unknown value 1; it must be fp32 or int8");
+    BAD(state_dtype, SHERD_INT8, "optimizer.state_dtype is int8, but sgd without optimizer.momentum keeps no state");
+    rows[count - 1].o.kind = SHERD_SGD;
+    BAD(state_dtype, SHERD_INT8, "optimizer.state_dtype is int8, but muon keeps its states in fp32; take fp32");
+    rows[count - 1].o.kind = SHERD_MUON;
+    BAD(state_dtype, SHERD_INT8, "optimizer.state_dtype is int8, but adafactor keeps its states in fp32");
+    rows[count - 1].o.kind = SHERD_ADAFACTOR;
     BAD(warmup_tokens, -1, "optimizer.warmup_tokens is -1");
     BAD(warmup_tokens, 10, "optimizer.warmup_tokens is 10, but the tokens of a step are 0");
     BAD(warmup_tokens, 10, "optimizer.warmup_tokens is 10, and optimizer.warmup_steps is 3; give one of them");

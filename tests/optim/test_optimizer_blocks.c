@@ -133,6 +133,18 @@ Test(optimizer_blocks, update_as_in_float32_between_reading_and_writing_codes) {
     }
 }
 
+Test(optimizer_blocks, are_a_choice_for_every_optimizer_that_keeps_moments) {
+    for (int variant = 0; variant < VARIANTS; variant++) {
+        sherd_optimizer o = variants[variant];
+        o.layer_lr_decay = 1;
+        o.state_dtype = SHERD_INT8;
+        cr_assert_eq(shd_optimizer_check(&o), SHERD_OK, "%s", sherd_last_error());
+        for (int32_t s = 0; s < shd_optimizer_state_count(&o); s++)
+            cr_assert_eq(shd_optimizer_state_is_root(&o, s),
+                         strcmp(shd_optimizer_state_name(&o, s), "exp_avg_sq") == 0);
+    }
+}
+
 Test(optimizer_blocks, leave_zeros_alone) {
     shd_pool *pool = NULL;
     cr_assert_eq(shd_pool_create(1, &pool), SHERD_OK);

@@ -25,6 +25,7 @@ static void for_all(int seeds, void (*check)(const model_box *, const shd_plan *
                     shd_policy policy = policy_of(world_sizes[w], stage, shared, (seed + stage) % 5);
                     policy.rank = seed % policy.world_size;
                     policy.state_count = seed % 3;
+                    policy.state_dtype = seed % 5 < 2 ? SHERD_INT8 : SHERD_FP32;
                     policy.gradient_slots = 1 + seed % 4;
                     policy.parameter_dtype = seed % 3 == 0 ? SHERD_BF16 : SHERD_FP32;
                     policy.reduce_dtype = seed % 4 >= 2 ? SHERD_BF16 : SHERD_FP32;
@@ -224,6 +225,52 @@ Test(plan, model_states_follow_the_papers_when_nothing_is_padded) {
         }
 }
 
+/* Blocks of states: embedding 4, block 3, head 1, each 260 bytes and no tensor in two of them; so 2, 2 and 1 for a rank
+ * of two, and buffers of 520, 520 and 260 bytes, rounded up to 64. */
+Test(plan, states_in_8_bits_take_260_bytes_for_256_elements) {
+    model_box box;
+    box_three_units(&box);
+    for (int32_t stage = 0; stage <= 3; stage++) {
+        shd_policy policy = policy_of(2, stage, false, 1);
+        policy.state_dtype = SHERD_INT8;
+        shd_plan *plan = plan_of(&box, policy);
+        int64_t shard = 2 * (576 + 576 + 320), full = 2 * (1088 + 1088 + 576);
+        cr_assert_eq(plan->category_bytes[SHD_CATEGORY_OPTIMIZER], stage ? shard : full, "stage %d: %ld", stage,
+                     (long)plan->category_bytes[SHD_CATEGORY_OPTIMIZER]);
+        int64_t psi = 2560, psi_frozen = 512, k = 2;
+        const int64_t states[] = {8 * psi + k * 260 * psi / 256, 8 * psi + k * 260 * psi / 512,
+                                  4 * psi + (4 * psi + k * 260 * psi / 256) / 2, (8 * psi + k * 260 * psi / 256) / 2};
+        cr_assert_eq(plan->model_state_bytes, states[stage] + 4 * psi_frozen / (stage == 3 ? 2 : 1));
+        shd_plan_destroy(plan);
+    }
+}
+
+Test(plan, no_block_of_states_belongs_to_two_tensors) {
+    model_box box;
+    box_three_units(&box);
+    box.tensors[2].frozen = false;
+    shd_policy policy = policy_of(1, 0, false, 0);
+    shd_plan *plan = plan_of(&box, policy);
+    cr_assert_eq(plan->places[2].offset_count, 608);
+    uint64_t floats = shd_plan_layout_hash(plan);
+    shd_plan_destroy(plan);
+    policy.state_dtype = SHERD_INT8;
+    plan = plan_of(&box, policy);
+    cr_assert_eq(plan->places[2].offset_count, 768);
+    cr_assert_neq(shd_plan_layout_hash(plan), floats);
+    shd_plan_destroy(plan);
+}
+
+Test(plan, refuses_states_in_16_bits) {
+    model_box box;
+    box_three_units(&box);
+    shd_policy policy = policy_of(1, 0, false, 0);
+    policy.state_dtype = SHERD_BF16;
+    shd_plan *plan;
+    cr_assert_eq(shd_plan_create(&box.model, &policy, &plan), SHERD_CONFIG);
+    cr_assert_str_eq(sherd_last_error(), "optimizer.state_dtype is bf16; it must be fp32 or int8");
+}
+
 /* --- layout ------------------------------------------------------------------------------------------------------- */
 
 static void check_layout(const model_box *box, const shd_plan *plan) {
@@ -235,7 +282,7 @@ static void check_layout(const model_box *box, const shd_plan *plan) {
         const shd_unit_plan *unit = &plan->units[place->unit_index];
         int64_t count = elements_of(&box->tensors[t]);
         cr_assert_eq(place->element_count, count);
-        cr_assert_eq(place->offset_count % 16, 0);
+        cr_assert_eq(place->offset_count % (plan->policy.state_dtype == SHERD_INT8 && group->trainable ? 256 : 16), 0);
         cr_assert(place->offset_count + count <= group->used_count);
         cr_assert_eq(group->trainable, !box->tensors[t].frozen);
         cr_assert_eq(group->unit_index, place->unit_index);
@@ -384,7 +431,7 @@ static void check_groups(const shd_plan *plan) {
         expect_buffer(plan, group->accumulator_buffer, group->trainable, SHD_BUFFER_ACCUMULATOR, g, own);
         for (int32_t s = 0; s < SHD_MAX_STATES; s++)
             expect_buffer(plan, group->state_buffers[s], group->trainable && s < policy->state_count, SHD_BUFFER_STATE,
-                          g, own);
+                          g, policy->state_dtype == SHERD_INT8 ? (own / 4 / 256 * 260 + 63) / 64 * 64 : own);
     }
 }
 

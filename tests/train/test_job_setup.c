@@ -14,7 +14,7 @@ static const char base_text[] =
     "train: {steps: 70, global_batch: 24, micro_batch: 2, clip: 0.5}\n"
     "optimizer: {name: lion, lr: 0.25, min_lr: 0.125, schedule: linear, warmup_steps: 7, betas: [0.5, 0.75],\n"
     "            eps: 0.0625, momentum: 0.375, weight_decay: 0.03125, decay: all,\n"
-    "            nesterov: true, decay_steps: 9, layer_lr_decay: 0.75,\n"
+    "            nesterov: true, state_dtype: int8, decay_steps: 9, layer_lr_decay: 0.75,\n"
     "            groups: [{match: lm_head.weight, weight_decay: 0.625}, {match: \"*norm*\", lr_factor: 2.5}]}\n"
     "shard: {stage: 2, gather: copy, prefetch: 4}\n"
     "run: {ranks: 3, timeout_s: 11.5, start_timeout_s: 12.5}\n";
@@ -49,6 +49,7 @@ Test(job_setup, takes_every_option_from_the_job) {
     cr_assert(optimizer->lr == 0.25 && optimizer->min_lr == 0.125 && optimizer->eps == 0.0625);
     cr_assert(optimizer->beta1 == 0.5 && optimizer->beta2 == 0.75);
     cr_assert(optimizer->momentum == 0.375 && optimizer->weight_decay == 0.03125);
+    cr_assert_eq(optimizer->state_dtype, SHERD_INT8);
     cr_assert(optimizer->nesterov && optimizer->decay_steps == 9 && optimizer->layer_lr_decay == 0.75);
     cr_assert(optimizer->warmup_tokens == 0 && optimizer->step_tokens == 24 * 16);
     cr_assert_eq(optimizer->group_count, 2);
