@@ -265,7 +265,7 @@ static void restore_progress(sherd_session *session, const shd_checkpoint_manife
                 "will differ",
                 saved->replicas, saved->replicas == 1 ? "" : "s", session->options.replicas);
     if (saved->precision != session->options.precision && session->options.rank == 0)
-        shd_log(SHERD_LOG_INFO, "saved with train.precision: %s, goes on with %s", shd_dtype_text(saved->precision),
+        shd_log(SHERD_LOG_DEBUG, "saved with train.precision: %s, goes on with %s", shd_dtype_text(saved->precision),
                 shd_dtype_text(session->options.precision));
 }
 

@@ -64,13 +64,13 @@ sherd_status shd_resume_note(const shd_job *job, const shd_dataset *dataset, int
 
 /* --- holding a note against the job ------------------------------------------------------------------------------- */
 
-/* A key by its path, "section.key" or "key"; NULL when it is not there. */
+/* A key by its path, "section.key", "section.inner.key" or "key"; NULL when it is not there. */
 static const json_t *at_path(const json_t *job, const char *path) {
     char section[64];
     const char *dot = strchr(path, '.');
     if (!dot) return json_object_get(job, path);
     snprintf(section, sizeof section, "%.*s", (int)(dot - path), path);
-    return json_object_get(json_object_get(job, section), dot + 1);
+    return at_path(json_object_get(job, section), dot + 1);
 }
 
 /* A text with room for VALUE_BYTES, and how much was to be put there. */
@@ -151,24 +151,26 @@ static sherd_status compare_key(const char *path, const json_t *then, const json
     return SHERD_OK;
 }
 
-/* Every key that either job has. */
+/* Every key that either job has in a section, "" being the whole job; `all` has the keys of both. */
+static sherd_status compare_section(const char *section, const json_t *all, const json_t *then, const json_t *now,
+                                    bool report) {
+    const char *name;
+    json_t *value;
+    json_object_foreach((json_t *)all, name, value) {
+        char path[128];
+        snprintf(path, sizeof path, "%s%s%s", section, *section ? "." : "", name);
+        SHD_TRY(shd_job_find_section(path) >= 0 ? compare_section(path, value, then, now, report)
+                                                : compare_key(path, at_path(then, path), at_path(now, path), report));
+    }
+    return SHERD_OK;
+}
+
 static sherd_status compare_keys(const json_t *then, const json_t *now, bool report) {
     json_t *all = json_deep_copy(now);
     if (!all) return shd_fail(SHERD_MEMORY, "no memory to compare jobs");
     sherd_status status = json_object_update_recursive(all, (json_t *)then) == 0
-                              ? SHERD_OK
+                              ? compare_section("", all, then, now, report)
                               : shd_fail(SHERD_MEMORY, "no memory to compare jobs");
-    const char *name, *key;
-    json_t *section, *value;
-    json_object_foreach(all, name, section) {
-        if (!json_is_object(section) && status == SHERD_OK)
-            status = compare_key(name, at_path(then, name), at_path(now, name), report);
-        json_object_foreach(section, key, value) {
-            char path[128];
-            snprintf(path, sizeof path, "%s.%s", name, key);
-            if (status == SHERD_OK) status = compare_key(path, at_path(then, path), at_path(now, path), report);
-        }
-    }
     json_decref(all);
     return status;
 }

@@ -1,4 +1,5 @@
 /* What gather, reduce and exchange compute, on ranks that are threads and on ranks that are processes. */
+#include "runtime/base/dtype.h"
 #include "runtime/device/pool.h"
 #include "tests/comm/ranks.h"
 
@@ -87,7 +88,12 @@ Test(collectives, a_gather_brings_every_ranks_shard_to_its_place, .timeout = 60)
 
 /* --- reduce ------------------------------------------------------------------------------------------------------- */
 
-/* Two micro-steps: the first sets the accumulator, the second adds to it. */
+/* What `value` is in the type that is exchanged. */
+static float exchanged(sherd_dtype dtype, float value) {
+    return dtype == SHERD_BF16 ? shd_bf16_widen(shd_bf16_round(value)) : value;
+}
+
+/* Two micro-steps: the first sets the accumulator, the second adds to it. With the flag gradients are bf16. */
 static int reduce_body(int32_t rank, int32_t world, void *argument) {
     const job *work = argument;
     int64_t count = work->shard;
@@ -99,16 +105,20 @@ static int reduce_body(int32_t rank, int32_t world, void *argument) {
     for (int64_t i = 0; i < count + 16; i++) sum[i] = NAN; /* the first must set, and nothing beyond may change */
     for (int64_t i = 0; i < 2 * count * world; i++) gradients[i] = value_of(rank, i);
     if (world * count > 2) gradients[1] = -0.0f;
+    sherd_dtype dtype = work->flag ? SHERD_BF16 : SHERD_FP32;
+    uint16_t *halves = (uint16_t *)gradients;
+    for (int64_t i = 0; work->flag && i < 2 * count * world; i++) halves[i] = shd_bf16_round(gradients[i]);
+    const char *second = (const char *)gradients + count * world * shd_dtype_bytes(dtype);
     char all[RANKS_MAX];
     if (shd_comm_exchange(comm, "", 1, all)) return 2;
-    if (shd_comm_reduce(comm, sum, gradients, SHERD_FP32, count, true)) return 3;
-    if (shd_comm_reduce(comm, sum, gradients + count * world, SHERD_FP32, count, false)) return 4;
+    if (shd_comm_reduce(comm, sum, gradients, dtype, count, true)) return 3;
+    if (shd_comm_reduce(comm, sum, second, dtype, count, false)) return 4;
     for (int64_t i = 0; i < count; i++) {
         volatile float expected = 0;
         for (int64_t step = 0; step < 2; step++)
             for (int32_t r = 0; r < world; r++) {
                 int64_t at = step * count * world + rank * count + i;
-                float term = at == 1 && world * count > 2 ? -0.0f : value_of(r, at);
+                float term = exchanged(dtype, at == 1 && world * count > 2 ? -0.0f : value_of(r, at));
                 expected = step == 0 && r == 0 ? term : expected + term;
             }
         if (!same_bits(sum[i], expected)) return 5;
@@ -124,7 +134,9 @@ static int reduce_body(int32_t rank, int32_t world, void *argument) {
 Test(collectives, a_reduce_is_the_rank_ordered_fold_bit_for_bit, .timeout = 60) {
     static const int64_t shards[] = {0, 1, 17, 17 * 257, 65536 + 2048 + 5};
     for (int w = 0; w < WORLDS; w++)
-        for (int s = 0; s < 5; s++) both_styles(worlds[w], reduce_body, &(job){.shard = shards[s]});
+        for (int s = 0; s < 5; s++)
+            for (int half = 0; half <= 1; half++)
+                both_styles(worlds[w], reduce_body, &(job){.shard = shards[s], .flag = half});
 }
 
 /* --- replicas ----------------------------------------------------------------------------------------------------- */

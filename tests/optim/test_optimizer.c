@@ -1,10 +1,13 @@
 #include "optim/optimizer.h"
+#include "optim/rounding.h"
 #include "optim/schedule.h"
 #include "optim/update_kernels.h"
+#include "runtime/base/dtype.h"
 #include "runtime/base/random.h"
 #include "support/textbook.h"
 
 #include <criterion/criterion.h>
+#include <float.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -173,6 +176,78 @@ Test(optimizer, gives_the_same_bits_for_any_spans_and_threads) {
         }
         free_run(&expected);
     }
+}
+
+/* Values of every kind: subnormal in either type, halfway between two, overflowing, not finite. */
+static float awkward(int64_t i) {
+    static const float special[] = {0,         -0.0f,       INFINITY,    -INFINITY,     NAN,          65504,
+                                    65520,     -65519.996f, 0x1p-24f,    0x1p-25f,      0x1.8p-25f,   0x1p-126f,
+                                    0x1p-149f, FLT_MAX,     1 + 0x1p-8f, 1 + 0x1.8p-7f, 1 + 0x1p-11f, 1 + 0x1.8p-10f};
+    enum { SPECIALS = sizeof special / sizeof *special };
+    if (i % 2) return special[i / 2 % SPECIALS];
+    float value;
+    uint32_t bits = (uint32_t)i * 2654435761u;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+Test(rounding, is_that_of_one_value_on_every_instruction_set_and_any_threads) {
+    const shd_optim_kernels *list[SHD_OPTIM_KERNELS_MAX];
+    int32_t available = shd_optim_kernels_list(list);
+    enum { COUNT = 3 * 16384 + 1003 };
+    static float from[COUNT];
+    static uint16_t to[COUNT], expected[COUNT];
+    for (int64_t i = 0; i < COUNT; i++) from[i] = awkward(i);
+    for (sherd_dtype dtype = SHERD_BF16; dtype <= SHERD_FP16; dtype++) {
+        for (int64_t i = 0; i < COUNT; i++)
+            expected[i] = dtype == SHERD_BF16 ? shd_bf16_round(from[i]) : shd_fp16_round(from[i]);
+        for (int32_t set = 0; set < available; set++) {
+            memset(to, 0x55, sizeof to);
+            shd_optim_round(list[set], dtype)(from, to, COUNT);
+            cr_assert_eq(memcmp(to, expected, sizeof to), 0, "%s, %s", list[set]->name, shd_dtype_text(dtype));
+        }
+        for (int32_t threads = 1; threads <= 3; threads += 2) {
+            shd_pool *pool = make_pool(threads);
+            memset(to, 0x55, sizeof to);
+            shd_round_span(pool, dtype, 0, from, to);
+            cr_assert_eq(to[0], 0x5555);
+            shd_round_span(pool, dtype, COUNT - 17, from + 17, to);
+            cr_assert_eq(memcmp(to, expected + 17, sizeof to - 17 * sizeof *to), 0);
+            cr_assert_eq(to[COUNT - 17], 0x5555);
+            shd_pool_destroy(pool);
+        }
+    }
+}
+
+Test(optimizer, writes_the_rounded_parameters_beside_the_same_new_ones) {
+    for (int v = 0; v < VARIANTS; v++)
+        for (sherd_dtype dtype = SHERD_BF16; dtype <= SHERD_FP16; dtype++) {
+            enum { COUNT = 2 * 16384 + 257 };
+            static uint16_t rounded[COUNT + 1];
+            sherd_optimizer optimizer = make(v, SHERD_CONSTANT);
+            shd_pool *pool = make_pool(2);
+            run alone = make_run(COUNT), copied = make_run(COUNT);
+            rounded[COUNT] = 0x5555;
+            for (int64_t step = 0; step < 3; step++) {
+                draw_gradient(&alone, step);
+                draw_gradient(&copied, step);
+                shd_update update = {
+                    .gradients = alone.g, .count = COUNT, .step = step, .lr = optimizer.lr, .gradient_scale = 1};
+                update.parameters = alone.p, update.states[0] = alone.s[0], update.states[1] = alone.s[1];
+                shd_optimizer_update(&optimizer, pool, &update);
+                update.parameters = copied.p, update.states[0] = copied.s[0], update.states[1] = copied.s[1];
+                update.rounded = rounded, update.rounded_dtype = dtype;
+                shd_optimizer_update(&optimizer, pool, &update);
+            }
+            cr_assert_eq(memcmp(alone.p, copied.p, COUNT * sizeof(float)), 0);
+            for (int64_t i = 0; i < COUNT; i++)
+                cr_assert_eq(rounded[i],
+                             dtype == SHERD_BF16 ? shd_bf16_round(copied.p[i]) : shd_fp16_round(copied.p[i]));
+            cr_assert_eq(rounded[COUNT], 0x5555);
+            free_run(&alone);
+            free_run(&copied);
+            shd_pool_destroy(pool);
+        }
 }
 
 Test(optimizer, gives_the_same_bits_on_every_instruction_set) {
