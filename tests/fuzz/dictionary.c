@@ -25,7 +25,7 @@ static const char *const safetensors_words[] = {
 static const char *const checkpoint_words[] = {
     "SHERDRNK", "\"version\":1", "\"step\":3", "\"rank\":0", "\"rank\":1", "\"slices\":[", "\"tensor\":\"",
     "\"first\":", "\"count\":", "\"offset\":", "\"xxh3\":\"", "\"world_size\":", "\"stage\":", "\"layout\":\"",
-    "\"optimizer\":", "\"name\":\"", "\"states\":[", "\"tensors\":[", "\"shape\":[", "\"frozen\":",
+    "\"optimizer\":", "\"name\":\"", "\"states\":[", "\"state_dtype\":\"int8\"", "\"dtype\":\"int8\"", "\"tensors\":[", "\"shape\":[", "\"frozen\":",
     "\"files\":[", "\"note\":{", "\"bytes\":", "\"rank-00000.bin\"", "\"rank-00001.bin\"", "????????????????", NULL};
 static const char *const metrics_words[] = {
     "{\"step\":", "\"loss\":", "\"nan\"", "}\n", "{\"step\":1}\n", "{\"step\":200}\n", NULL};

@@ -7,6 +7,7 @@
 #include "io/checkpoint_manifest.h"
 #include "io/parameter_reader.h"
 #include "io/safetensors.h"
+#include "runtime/base/dtype.h"
 #include "tests/fuzz/fuzz.h"
 #include "tests/fuzz/seal.h"
 
@@ -81,8 +82,12 @@ static bool check_rank(const shd_checkpoint *checkpoint, int32_t rank) {
     shd_checkpoint_slice *slices = calloc((size_t)file->slice_count + 1, sizeof *slices);
     for (int64_t i = 0; i < file->slice_count; i++) {
         const shd_rank_slice *stored = &file->slices[i];
-        slices[i] = (shd_checkpoint_slice){stored->tensor, stored->state, stored->first, stored->count,
-                                           malloc((size_t)stored->count * sizeof(float) + 1)};
+        slices[i] = (shd_checkpoint_slice){stored->tensor,
+                                           stored->state,
+                                           stored->first,
+                                           stored->count,
+                                           malloc((size_t)shd_span_bytes(stored->dtype, stored->count) + 1),
+                                           stored->dtype};
     }
     status = shd_checkpoint_read_rank(checkpoint, rank, slices, file->slice_count);
     if (status != SHERD_OK) fuzz_check_refusal(status, SHERD_DATA);

@@ -26,7 +26,8 @@ static void check_equal(const read_manifest *a, const read_manifest *b) {
     const shd_checkpoint_manifest *x = &a->content, *y = &b->content;
     fuzz_check(x->step == y->step && x->world_size == y->world_size && x->stage == y->stage);
     fuzz_check(x->layout_hash == y->layout_hash && strcmp(x->optimizer, y->optimizer) == 0);
-    fuzz_check(x->state_count == y->state_count && x->tensor_count == y->tensor_count);
+    fuzz_check(x->state_dtype == y->state_dtype && x->state_count == y->state_count &&
+               x->tensor_count == y->tensor_count);
     fuzz_check(strcmp(x->note, y->note) == 0);
     for (int32_t i = 0; i < x->state_count; i++) fuzz_check(strcmp(x->state_names[i], y->state_names[i]) == 0);
     for (int32_t i = 0; i < x->tensor_count; i++) {

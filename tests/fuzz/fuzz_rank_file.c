@@ -3,6 +3,7 @@
  *
  * A slice is read exactly when its checksum is that of its bytes, at once and in portions. */
 #include "io/checkpoint_file.h"
+#include "runtime/base/dtype.h"
 #include "tests/fuzz/fuzz.h"
 #include "tests/fuzz/seal.h"
 
@@ -29,18 +30,21 @@ static sherd_status take_portion(void *user, const float *values, int64_t count)
 static void check_slice(const shd_rank_file *file, int64_t index, const fuzz_text *content) {
     const shd_rank_slice *slice = &file->slices[index];
     fuzz_check(slice->first >= 0 && slice->count >= 0 && slice->offset_bytes >= 0);
-    fuzz_check(slice->count <= ((int64_t)content->length - slice->offset_bytes) / (int64_t)sizeof(float));
-    size_t bytes = (size_t)slice->count * sizeof(float);
+    fuzz_check(slice->dtype == SHERD_FP32 || (slice->dtype == SHERD_INT8 && slice->first % SHD_CODE_BLOCK_COUNT == 0));
+    fuzz_check(slice->count <= (int64_t)content->length);
+    fuzz_check(shd_span_bytes(slice->dtype, slice->count) <= (int64_t)content->length - slice->offset_bytes);
+    size_t bytes = (size_t)shd_span_bytes(slice->dtype, slice->count);
     const char *expected = content->bytes + slice->offset_bytes;
     bool whole = XXH3_64bits(expected, bytes) == slice->hash;
-    float *values = malloc(bytes + 1);
+    void *values = malloc(bytes + 1);
     fuzz_check(values);
     portions state = {.expected = expected};
-    sherd_status at_once = shd_rank_file_read(file, index, SHERD_FP32, values);
-    sherd_status streamed = shd_rank_file_stream(file, index, take_portion, &state);
+    bool streams = slice->dtype == SHERD_FP32;
+    sherd_status at_once = shd_rank_file_read(file, index, slice->dtype, values);
+    sherd_status streamed = streams ? shd_rank_file_stream(file, index, take_portion, &state) : at_once;
     if (whole) {
         fuzz_check(at_once == SHERD_OK && streamed == SHERD_OK);
-        fuzz_check(memcmp(values, expected, bytes) == 0 && state.done == slice->count);
+        fuzz_check(memcmp(values, expected, bytes) == 0 && (!streams || state.done == slice->count));
         if (slice->count > 0) fuzz_note_accepted();
     } else {
         fuzz_check_refusal(at_once, SHERD_DATA);

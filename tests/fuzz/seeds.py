@@ -167,11 +167,13 @@ def array_seeds():
 
 
 def rank_file(rank, slices, values, step=3):
-    """slices: (tensor, state, first, count)"""
+    """slices: (tensor, state, first, count), and "int8" for a state in blocks of 65 values"""
     listed, offset = [], 0
-    for tensor, state, first, count in slices:
+    for tensor, state, first, count, *dtype in slices:
         listed.append({"tensor": tensor, "state": state, "first": first, "count": count, "offset": offset, "xxh3": BLANK})
-        offset += 4 * count
+        if dtype:
+            listed[-1]["dtype"] = dtype[0]
+        offset += (count + 255) // 256 * 260 if dtype else 4 * count
     header = json.dumps({"version": 1, "step": step, "rank": rank, "slices": listed}, separators=(",", ":"))
     return header.encode() + b"   \n" + struct.pack(f"<{len(values)}f", *values)
 
@@ -181,6 +183,8 @@ def rank_file_seeds():
     quarter = 2**61 - 1
     return {
         "good": good,
+        "blocks": rank_file(1, [("wte", "exp_avg", 256, 300, "int8"), ("b", "exp_avg", 0, 1, "int8")], range(3 * 65)),
+        "half-a-block": rank_file(1, [("wte", "exp_avg", 128, 300, "int8")], range(2 * 65)),
         "no-slices": rank_file(1, [], []),
         "damaged": good.replace(BLANK.encode(), b"0123456789abcdef", 1),
         "other-rank": rank_file(2, [], []),
@@ -191,12 +195,12 @@ def rank_file_seeds():
     }
 
 
-def manifest(tensors, ranks, states=("exp_avg", "exp_avg_sq"), note=None, blank=False, optimizer="adamw"):
+def manifest(tensors, ranks, states=("exp_avg", "exp_avg_sq"), note=None, blank=False, optimizer="adamw", **about):
     """The text before the seal; `blank` leaves the rank files' sizes to the harness."""
     files = [{"name": f"rank-{i:05d}.bin", "bytes": "BLANK" if blank else 96, "xxh3": BLANK if blank else "0123456789abcdef"}
              for i in range(ranks)]
     text = json.dumps({"version": 1, "step": 3, "world_size": ranks, "stage": 3, "layout": "fedcba9876543210",
-                       "optimizer": {"name": optimizer, "states": list(states)},
+                       "optimizer": {"name": optimizer, "states": list(states), **about},
                        "tensors": [{"name": n, "shape": s, "frozen": f} for n, s, f in tensors], "files": files, "note": note or {}}, indent=2)
     return text[:-2].replace('"BLANK"', BLANK).encode()
 
@@ -205,6 +209,7 @@ def manifest_seeds():
     tensors = [("wte", [2, 3], False), ("wpe", [4], True), ("scalar", [], False), ("none", [0, 7], False)]
     return {
         "good": manifest(tensors, 2, note={"job": {"name": "tiny", "lr": 0.003, "list": [1, None, True]}}),
+        "blocks": manifest(tensors, 1, state_dtype="int8"),
         "bare": manifest([], 1, states=()),
         "huge": manifest([("a", [2**61], False), ("b", [2**31, 2**31], False)], 1),
         "five-dimensions": manifest([("a", [1, 2, 1, 2, 1], False)], 1),
@@ -224,6 +229,8 @@ def checkpoint_seeds():
     second = rank_file(1, [("wte", "parameter", 4, 2), ("wte", "m", 4, 2), ("none", "parameter", 0, 0)], wte[4:] + [2, 2])
     copy = [("wte", "parameter", 0, 6), ("b", "parameter", 0, 2)]
     return {
+        "blocks": checkpoint(manifest(tensors[:1], 1, both, blank=True, state_dtype="int8"),
+                             rank_file(0, [("wte", "parameter", 0, 6), ("wte", "m", 0, 6, "int8")], wte + [0.5] * 65)),
         "two-ranks": checkpoint(manifest(tensors, 2, both, blank=True), first, second),
         "copies": checkpoint(manifest(tensors, 2, [], blank=True),
                              rank_file(0, copy, wte + [8, 9]), rank_file(1, copy, wte + [8, 9])),
