@@ -211,6 +211,20 @@ Test(plan_command, shows_the_mesh_where_there_are_replicas) {
     forget(half);
 }
 
+Test(plan_command, shows_what_is_not_fp32) {
+    outcome result = run_plan(
+        (const char *const[]){"-n", "2", "--set", "train.precision=bf16", "--set", "shard.reduce_dtype=bf16", NULL});
+    cr_assert_eq(result.exit_code, 0, "%s", result.err);
+    cr_assert(strstr(result.out, ", precision bf16, gradients between ranks bf16, 2 micro-batches"), "%s", result.out);
+    free(result.out), free(result.err);
+    result = run_plan((const char *const[]){"-n", "2", "--set", "train.precision=fp16", "--json", NULL});
+    json_t *plan = json_loads(result.out, 0, NULL);
+    cr_assert_str_eq(json_string_value(json_object_get(plan, "precision")), "fp16");
+    cr_assert_str_eq(json_string_value(json_object_get(plan, "reduce_dtype")), "fp32");
+    json_decref(plan);
+    free(result.out), free(result.err);
+}
+
 Test(plan_command, prints_the_step_program) {
     outcome result = PLAN("-n", "2", "--set", "shard.gather=copy", "--program");
     cr_assert_eq(result.exit_code, SHD_EXIT_DONE, "%s", result.err);

@@ -24,20 +24,21 @@ static sherd_options toy_options(int ranks, int stage, sherd_gather gather, sher
     return options;
 }
 
-/* Runs `body` on 1 to 4 ranks, at every stage, with both gathers. */
+/* Runs `body` on 1 to 4 ranks, at every stage, with both gathers; four ranks also as two replicas. */
 static void run_everywhere(sherd_dtype precision, sherd_dtype reduce_dtype, rank_fn body, void *user) {
-    for (int ranks = 1; ranks <= 4; ranks++)
-        for (int stage = 0; stage <= 3; stage++)
-            for (int gather = SHERD_GATHER_SHARED; gather <= SHERD_GATHER_COPY; gather++) {
-                if (gather == SHERD_GATHER_SHARED && (stage == 0 || ranks == 1)) continue;
-                sherd_options options = toy_options(ranks, stage, (sherd_gather)gather, precision);
-                options.reduce_dtype = reduce_dtype;
-                options.loss_scale =
-                    (sherd_loss_scale){.initial = 65536, .minimum = 1, .growth_interval = 2, .hysteresis = 1};
-                int line = run_ranks(ranks, &options, body, user);
-                cr_assert_eq(line, 0, "%d ranks, stage %d, gather %d, %s, reduce %s: line %d", ranks, stage, gather,
-                             shd_dtype_text(precision), shd_dtype_text(reduce_dtype), line);
-            }
+    for (int32_t i = 0; i < 5 * 4 * 2; i++) {
+        int ranks = i / 8 < 4 ? i / 8 + 1 : 4, replicas = i / 8 < 4 ? 1 : 2, stage = i / 2 % 4;
+        sherd_gather gather = i % 2 ? SHERD_GATHER_COPY : SHERD_GATHER_SHARED;
+        if (gather == SHERD_GATHER_SHARED && (stage == 0 || ranks == 1)) continue;
+        if (replicas > 1 && stage == 0) continue;
+        sherd_options options = toy_options(ranks, stage, gather, precision);
+        options.replicas = replicas;
+        options.reduce_dtype = reduce_dtype;
+        options.loss_scale = (sherd_loss_scale){.initial = 65536, .minimum = 1, .growth_interval = 2, .hysteresis = 1};
+        int line = run_ranks(ranks, &options, body, user);
+        cr_assert_eq(line, 0, "%d ranks, %d replicas, stage %d, gather %d, %s, reduce %s: line %d", ranks, replicas,
+                     stage, gather, shd_dtype_text(precision), shd_dtype_text(reduce_dtype), line);
+    }
 }
 
 /* --- against brute force ------------------------------------------------------------------------------------------ */
@@ -49,6 +50,7 @@ static int train(void *user, const sherd_options *options) {
     toy_oracle_init(&oracle);
     oracle.precision = options->precision;
     oracle.reduce_dtype = options->reduce_dtype;
+    oracle.blocks = options->replicas;
     EXPECT(sherd_session_create(options, toy_model(), &session) == SHERD_OK);
     EXPECT(sherd_session_fill(session, toy_fill, NULL) == SHERD_OK);
     float scale = options->precision == SHERD_FP16 ? 65536 : 1;
@@ -128,6 +130,7 @@ static int overflow(void *user, const sherd_options *options) {
     toy_oracle oracle;
     toy_oracle_init(&oracle);
     oracle.precision = SHERD_FP16;
+    oracle.blocks = options->replicas;
     EXPECT(sherd_session_create(&changed, toy_model(), &session) == SHERD_OK);
     EXPECT(sherd_session_fill(session, toy_fill, NULL) == SHERD_OK);
     for (int64_t step = 0; step < SCRIPT_STEPS; step++) {
