@@ -71,6 +71,20 @@ Test(masks, are_the_same_when_activations_are_recomputed) {
     }
 }
 
+Test(masks, are_the_same_in_16_bits) {
+    static const char *const precisions[] = {"train.precision=bf16", "train.precision=fp16"};
+    static const char *const ways[][3] = {{"run.ranks=1", "shard.stage=0", "train.recompute=none"},
+                                          {"run.ranks=2", "shard.stage=1", "train.recompute=unit"},
+                                          {"run.ranks=4", "shard.stage=3", "train.recompute=attention"}};
+    for (int p = 0; p < 2; p++) {
+        job_result first, other;
+        for (int i = 0; i < 3; i++) {
+            run_good(small_job, SET(FIXED, precisions[p], ways[i][0], ways[i][1], ways[i][2]), i ? &other : &first);
+            if (i > 0) expect_same(&first, &other, precisions[p]);
+        }
+    }
+}
+
 Test(masks, are_the_same_with_replicas_of_any_size_and_more_threads) {
     job_result first, other;
     run_good(small_job, SET(FIXED, "run.ranks=2", "shard.replicas=2"), &first);
