@@ -184,7 +184,7 @@ static void explain_group_keys(shd_text *out) {
 static void families_text(const shd_job_key *key, char text[SHD_JOB_TEXT_BYTES]) {
     char families[SHD_JOB_TEXT_BYTES];
     shd_job_families_text(key->path, families);
-    snprintf(text, SHD_JOB_TEXT_BYTES, *families ? "; %s only" : "", families);
+    snprintf(text, SHD_JOB_TEXT_BYTES, "%s%s%s", *families ? "; " : "", families, *families ? " only" : "");
 }
 
 /* Two spaces for each section that something stands in. */

@@ -75,7 +75,8 @@ static void write_fields(const shd_progress *progress, double at_ms, char fields
     snprintf(fields[STEP], FIELD_BYTES, "step %" PRId64 "/%" PRId64, row->step, progress->steps);
     snprintf(fields[LOSS], FIELD_BYTES, "loss %.4f", row->loss);
     snprintf(fields[SMOOTH], FIELD_BYTES, "smooth %.4f", smoothed_loss(progress));
-    snprintf(fields[ACCURACY], FIELD_BYTES, row->classified ? "accuracy %.1f%%" : "", 100 * row->accuracy);
+    fields[ACCURACY][0] = 0;
+    if (row->classified) snprintf(fields[ACCURACY], FIELD_BYTES, "accuracy %.1f%%", 100 * row->accuracy);
     if (row->skipped)
         snprintf(fields[GRAD], FIELD_BYTES, "skipped at scale %g", row->loss_scale);
     else
