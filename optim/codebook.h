@@ -4,12 +4,12 @@
  * The shares are dense where they are large, and reach down over seven decades: in decade d from above, those between
  * 0.1·10⁻ᵈ and 10⁻ᵈ, they are the middles of equal intervals, half as many as in the decade above; 1 is a share too, so
  * that a block's largest value is kept exactly (Dettmers et al.: "8-bit optimizers via block-wise quantization", ICLR
- * 2022, section 2.1; formulas, not code). Here
+ * 2022, dynamic quantization; formulas, not code). Here
  * - a value that may be negative has its sign in the code: 127 shares, the top decade has 64. Both signs have 1, for
  *   which the lowest decade, of one share, is left out;
  * - a second moment, never negative, is stored as its root, which is what divides an update: 255 shares, the top decade
  *   has 128. One above zero never becomes zero, or its parameter would be divided by ε alone (Li et al.: "Memory
- *   efficient optimizers with 4-bit states", NeurIPS 2023, section 4.1, where zero is no code; here it is that of
+ *   efficient optimizers with 4-bit states", NeurIPS 2023, where zero is no code at all; here it is that of
  *   padding, and of elements whose gradient has always been zero).
  * Code 0 is zero, so memory full of zero bytes holds zeros. Values go to the nearest share, of two to the smaller.
  *
