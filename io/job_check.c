@@ -101,7 +101,14 @@ static sherd_status complete_paths(shd_job *job) {
     return SHERD_OK;
 }
 
+static void complete_optimizer(shd_job *job) {
+    bool muon = job->optimizer.name == SHERD_MUON;
+    if (!is_set(job, "optimizer.momentum")) job->optimizer.momentum = muon ? 0.95 : 0;
+    if (!is_set(job, "optimizer.nesterov")) job->optimizer.nesterov = muon && job->optimizer.momentum > 0;
+}
+
 sherd_status shd_job_complete(shd_job *job) {
+    complete_optimizer(job);
     bool llama = job->model.family == SHD_JOB_LLAMA;
     if (!is_set(job, "model.n_kv_head")) job->model.n_kv_head = job->model.n_head;
     if (!llama) job->model.d_ff = 4 * job->model.d_model;

@@ -28,7 +28,10 @@
 #define SHD_WORDS_REDUCE(W)    W(SHERD_FP32, "fp32") W(SHERD_BF16, "bf16")
 #define SHD_WORDS_SUM_ORDER(W) W(SHD_SUM_AUTO, "auto") W(SHD_SUM_FIXED, "fixed")
 #define SHD_WORDS_OPTIMIZER(W) W(SHERD_ADAMW, "adamw") W(SHERD_SGD, "sgd") W(SHERD_LION, "lion") \
-                               W(SHERD_ADAM, "adam")
+                               W(SHERD_ADAM, "adam") W(SHERD_ADAFACTOR, "adafactor") W(SHERD_MUON, "muon")
+#define SHD_WORDS_ADJUST_LR(W) W(SHERD_ADJUST_LR_MATCH_RMS_ADAMW, "match_rms_adamw") \
+                               W(SHERD_ADJUST_LR_ORIGINAL, "original")
+#define SHD_WORDS_MEMBER(W)    W(SHERD_GROUP_AUTO, "auto") W(SHERD_GROUP_ADAMW, "adamw") W(SHERD_GROUP_MUON, "muon")
 #define SHD_WORDS_SCHEDULE(W)  W(SHERD_CONSTANT, "constant") W(SHERD_LINEAR, "linear") W(SHERD_COSINE, "cosine") \
                                W(SHERD_WSD, "wsd") W(SHERD_INVERSE_SQRT, "inverse_sqrt")
 #define SHD_WORDS_DECAY(W)     W(SHERD_DECAY_MATRICES, "matrices") W(SHERD_DECAY_ALL, "all") W(SHERD_DECAY_NONE, "none")
@@ -165,7 +168,7 @@
 
 #define SHD_JOB_OPTIMIZER(X) \
     X(optimizer, name, sherd_optimizer_kind, CHOICE, DEFAULT("adamw"), WORDS(OPTIMIZER), "", \
-      "the update rule") \
+      "the update rule; muon: of matrices between embedding and head, adamw of the rest") \
     X(optimizer, lr, double, REAL, REQUIRED, REALS(0, DBL_MAX), "", \
       "learning rate after the warm-up") \
     X(optimizer, min_lr, double, REAL, DEFAULT("0.0"), REALS(0, DBL_MAX), "", \
@@ -179,15 +182,25 @@
     X(optimizer, decay_steps, int64_t, INT_OR_AUTO, DEFAULT("auto"), INTS(1, 99999999), "optimizer steps", \
       "the last ones, in which wsd falls to min_lr; auto: a tenth of train.steps; unused otherwise") \
     X(optimizer, betas, shd_job_pair, PAIR, DEFAULT("[0.9, 0.95]"), BELOW(0, 1), "", \
-      "averaging of gradient and its square; unused with sgd") \
+      "averaging of gradient and its square; unused with sgd and adafactor") \
     X(optimizer, eps, double, REAL, DEFAULT("1.0e-8"), REALS(1e-30, 1e30), "", \
-      "added to the root of the second moment; adamw and adam only, unused otherwise") \
-    X(optimizer, momentum, double, REAL, DEFAULT("0.0"), BELOW(0, 1), "", \
-      "of sgd; unused otherwise") \
-    X(optimizer, nesterov, bool, BOOL, DEFAULT("false"), ANY, "", \
-      "momentum as Nesterov has it; sgd only, unused otherwise") \
+      "added to the root of the second moment; adamw, muon's too, and adam only, unused otherwise") \
+    X(optimizer, momentum, double, REAL, COMPUTED("0.95 for muon, else 0"), BELOW(0, 1), "", \
+      "of sgd and muon; unused otherwise") \
+    X(optimizer, nesterov, bool, BOOL, COMPUTED("true for muon with momentum, else false"), ANY, "", \
+      "momentum as Nesterov has it; sgd and muon only, unused otherwise") \
+    X(optimizer, ns_steps, int64_t, INT, DEFAULT("5"), INTS(1, 100), "iterations", \
+      "of Newton and Schulz, by which muon makes a matrix orthogonal; unused otherwise") \
+    X(optimizer, adjust_lr, sherd_adjust_lr, CHOICE, DEFAULT("match_rms_adamw"), WORDS(ADJUST_LR), "", \
+      "muon multiplies lr by 0.2 root(longer side), so that adamw can share it, or root(max(1, rows / columns))") \
+    X(optimizer, beta2_decay, double, REAL, DEFAULT("-0.8"), REALS(-1000, 0), "", \
+      "step t, from 1, has the weight t^beta2_decay in second moments; adafactor only, unused otherwise") \
+    X(optimizer, update_clip, double, REAL, DEFAULT("1.0"), REALS(1, 1e30), "", \
+      "bound on an update's root mean square, before lr; adafactor only, unused otherwise") \
+    X(optimizer, scale_floor, double, REAL, DEFAULT("1.0e-3"), REALS(0, DBL_MAX), "", \
+      "adafactor's lr is relative to a parameter's root mean square, but to no less than this; unused otherwise") \
     X(optimizer, weight_decay, double, REAL, DEFAULT("0.1"), REALS(0, DBL_MAX), "", \
-      "decoupled for adamw and lion, added to the gradient for adam and sgd") \
+      "added to the gradient for adam and sgd, decoupled for all others") \
     X(optimizer, decay, shd_job_selection, WORD_OR_TEXTS, DEFAULT("matrices"), WORDS(DECAY), "", \
       "what weight_decay touches; matrices: two dimensions or more; or shell patterns over names") \
     X(optimizer, layer_lr_decay, double, REAL, DEFAULT("1.0"), UP_TO(0, 1), "", \
@@ -204,7 +217,9 @@
     X(group, lr_factor, double, REAL, DEFAULT("1.0"), REALS(0, DBL_MAX), "", \
       "multiplies the learning rate") \
     X(group, weight_decay, double, REAL_OR_NULL, DEFAULT("null"), REALS(0, DBL_MAX), "", \
-      "theirs, whatever optimizer.decay says; null: as if there were no group")
+      "theirs, whatever optimizer.decay says; null: as if there were no group") \
+    X(group, optimizer, sherd_group_optimizer, CHOICE, DEFAULT("auto"), WORDS(MEMBER), "", \
+      "with optimizer.name muon: whose they are; auto: by their place and shape")
 
 #define SHD_JOB_SHARD(X) \
     X(shard, stage, int64_t, INT, DEFAULT("3"), INTS(0, 3), "", \

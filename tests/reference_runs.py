@@ -33,7 +33,7 @@ def job(case, folder, stage, micro, precision, extra):
           f"  precision: {precision}", f"  clip: {float(t['clip'])}"]
     L += ["optimizer:", f"  name: {t['optimizer']}"]
     for key in ("lr", "min_lr", "schedule", "warmup_steps", "warmup_tokens", "decay_steps", "betas", "eps", "momentum", "nesterov", "weight_decay",
-                "decay", "groups", "layer_lr_decay"):
+                "ns_steps", "adjust_lr", "beta2_decay", "update_clip", "scale_floor", "decay", "groups", "layer_lr_decay"):
         if t.get(key) is not None:
             L += [f"  {key}: {json.dumps(t[key])}"]
     L += ["shard:", f"  stage: {stage}"] + extra

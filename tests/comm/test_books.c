@@ -42,15 +42,21 @@ static int stats_body(int32_t rank, int32_t world, void *argument) {
     CHECK(!shd_comm_reduce(comm, sum, (float *)(void *)mine, SHERD_FP32, 100, true));
     CHECK(!shd_comm_reduce(comm, sum, (float *)(void *)mine, SHERD_FP32, 17, false));
     CHECK(!shd_comm_exchange(comm, post, 5, all));
+    *(int32_t *)(void *)(mine + 1024) = rank;
+    CHECK(!shd_comm_exchange(comm, NULL, 0, NULL));
+    for (int32_t place = 0; place < world; place++) {
+        const int32_t *there = shd_comm_peer(comm, place, mine + 1024, 4);
+        CHECK(*there == place && (place != rank || (const void *)there == mine + 1024));
+    }
     CHECK(shd_comm_gather(comm, SHD_COLLECTIVE_GATHER, full, mine, 63) == SHERD_ARGUMENT); /* not counted */
     shd_comm_stats stats;
     shd_comm_get_stats(comm, &stats);
-    static const int64_t calls[SHD_COLLECTIVES] = {4, 1, 2, 0, 2};
+    static const int64_t calls[SHD_COLLECTIVES] = {4, 1, 2, 0, 3};
     static const int64_t logical[SHD_COLLECTIVES] = {640 + 128 + 1000, 64, 4 * (100 + 17), 0,
-                                                     24 + 5}; /* from each peer */
-    static const int64_t moved[SHD_COLLECTIVES] = {640 + 128, 64, 4 * (100 + 17), 0, 24 + 5};
+                                                     24 + 5,           4}; /* from each peer */
+    static const int64_t moved[SHD_COLLECTIVES] = {640 + 128, 64, 4 * (100 + 17), 0, 24 + 5, 4};
     for (int c = 0; c < SHD_COLLECTIVES; c++) {
-        CHECK(stats.calls[c] == calls[c]);
+        CHECK(stats.calls[c] == (c == SHD_COLLECTIVE_PEEK ? world - 1 : calls[c]));
         CHECK(stats.logical_bytes[c] == (world - 1) * logical[c]);
         CHECK(stats.moved_bytes[c] == (world - 1) * moved[c]);
     }

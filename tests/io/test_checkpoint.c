@@ -141,6 +141,56 @@ Test(checkpoint, what_is_none_is_not_opened) {
     remove_folder(folder);
 }
 
+/* A state may have another size than its tensor, belong to one rank, and be left unread by the others. */
+Test(checkpoint, states_have_sizes_of_their_own) {
+    static const sherd_tensor tensors[] = {{.name = "matrix", .dim_count = 2, .shape = {3, 4}},
+                                           {.name = "vector", .dim_count = 1, .shape = {5}}};
+    static const int64_t elements[] = {3, 4, 0, 0, 0, 5};
+    char *folder = make_folder();
+    float values[2][12];
+    for (int i = 0; i < 12; i++) values[0][i] = (float)i, values[1][i] = -1;
+    shd_checkpoint_slice slices[] = {
+        {"matrix", SHD_CHECKPOINT_PARAMETER, 0, 12, values[0]},
+        {"vector", SHD_CHECKPOINT_PARAMETER, 0, 5, values[0]},
+        {"matrix", "rows", 0, 3, values[0]},
+        {"matrix", "columns", 0, 4, values[0] + 5},
+        {"vector", "all", 0, 5, values[0]},
+    };
+    shd_checkpoint_manifest manifest = {.step = 1,
+                                        .world_size = 1,
+                                        .optimizer = "adafactor",
+                                        .state_count = 3,
+                                        .state_names = {"rows", "columns", "all"},
+                                        .tensor_count = 2,
+                                        .tensors = tensors,
+                                        .state_elements = elements};
+    cr_assert_eq(shd_checkpoint_write_rank(folder, 1, 0, slices, 5), SHERD_OK);
+    cr_assert_eq(shd_checkpoint_commit(folder, &manifest), SHERD_OK, "%s", sherd_last_error());
+    shd_checkpoint *checkpoint = NULL;
+    cr_assert_eq(shd_checkpoint_open(path_in(folder, "step-00000001"), &checkpoint), SHERD_OK, "%s",
+                 sherd_last_error());
+    const shd_checkpoint_manifest *read = shd_checkpoint_content(checkpoint);
+    cr_assert_not_null(read->state_elements);
+    cr_assert_eq(memcmp(read->state_elements, elements, sizeof elements), 0);
+    for (int i = 0; i < 5; i++) slices[i].values = i == 3 ? values[1] : NULL;
+    cr_assert_eq(shd_checkpoint_read_rank(checkpoint, 0, slices, 5), SHERD_OK, "%s", sherd_last_error());
+    for (int i = 0; i < 12; i++) cr_assert_eq(values[1][i], i < 4 ? (float)(5 + i) : -1);
+    shd_checkpoint_close(checkpoint);
+
+    slices[3] = (shd_checkpoint_slice){"matrix", "columns", 0, 5, values[0]};
+    for (int i = 0; i < 5; i++) slices[i].values = values[0];
+    cr_assert_eq(shd_checkpoint_write_rank(folder, 1, 0, slices, 5), SHERD_OK);
+    cr_assert_eq(shd_checkpoint_commit(folder, &manifest), SHERD_DATA);
+    cr_assert(strstr(sherd_last_error(), "it holds elements 0 to 5 of columns of tensor matrix, which has 4"), "%s",
+              sherd_last_error());
+    slices[3].count = 3;
+    cr_assert_eq(shd_checkpoint_write_rank(folder, 1, 0, slices, 5), SHERD_OK);
+    cr_assert_eq(shd_checkpoint_commit(folder, &manifest), SHERD_DATA);
+    cr_assert(strstr(sherd_last_error(), "no rank's file holds elements 3 to 4 of columns of tensor matrix"), "%s",
+              sherd_last_error());
+    remove_folder(folder);
+}
+
 Test(checkpoint, saving_a_step_again_replaces_it) {
     char *folder = make_folder();
     check_saved(&(small_job){.parent = folder, .step = 7, .world_size = 4, .seed = 1});

@@ -472,8 +472,9 @@ Test(job, explains_groups_as_they_would_be_written) {
     cr_assert_eq(shd_job_explain(job, &text), SHERD_OK);
     cr_assert_not_null(strstr(text, "  decay: [\"h.*\"]  (--set optimizer.decay=[\"h.*\"])\n"), "%s", text);
     cr_assert_not_null(
-        strstr(text, "  groups: [{\"match\": \"*.bias\", \"lr_factor\": 1.0, \"weight_decay\": 0.0}]  (--set "), "%s",
-        text);
+        strstr(text, "  groups: [{\"match\": \"*.bias\", \"lr_factor\": 1.0, \"weight_decay\": 0.0, \"optimizer\": "
+                     "\"auto\"}]  (--set "),
+        "%s", text);
     shd_job_text_free(text);
     shd_job_destroy(job);
 }

@@ -58,6 +58,9 @@ class Job:
         # What blocks keep of their activations goes with ranks and stages, so that each choice meets both.
         recompute = ("none", "unit", "attention")[(stage + ranks) % 3]
         self.options += ["--set", f"train.recompute={recompute}"]
+        # So does who keeps the optimizer's states: every rank its shard's, or one rank a tensor's.
+        optimizer = ("adamw", "muon", "adafactor")[(stage + (gather == "shared") + ranks.bit_length()) % 3]
+        self.options += ["--set", f"optimizer.name={optimizer}"]
 
     def plan(self):
         command = [self.args.sherd, "plan", "--json"] + self.options

@@ -31,9 +31,10 @@ static void make_job(const char *name, const json_t *reference, char *job) {
         {"vocab", "vocab_size"}, {"context", "context"},       {"d_model", "d_model"},
         {"n_layer", "n_layer"},  {"n_head", "n_head"},         {"n_kv_head", "n_kv_head"},
         {"d_ff", "d_ff"},        {"rope_theta", "rope_theta"}, {"tied", "tied_embeddings"}};
-    static const char *const optimizer_keys[] = {"lr",           "min_lr", "schedule", "warmup_steps",  "warmup_tokens",
-                                                 "decay_steps",  "betas",  "eps",      "momentum",      "nesterov",
-                                                 "weight_decay", "decay",  "groups",   "layer_lr_decay"};
+    static const char *const optimizer_keys[] = {
+        "lr",       "min_lr",    "schedule",    "warmup_steps", "warmup_tokens", "decay_steps", "betas",
+        "eps",      "momentum",  "nesterov",    "weight_decay", "decay",         "groups",      "layer_lr_decay",
+        "ns_steps", "adjust_lr", "beta2_decay", "update_clip",  "scale_floor"};
     const json_t *model = json_object_get(reference, "model"), *data = json_object_get(reference, "data");
     const json_t *training = json_object_get(reference, "train");
     sprintf(job, "name: %s\nmodel:\n  init: " GOLDEN_DIR "/%s/init.safetensors\n", name, name);
@@ -117,6 +118,8 @@ Test(reference, sgd_with_momentum_is_followed) { check("gpt2-sgd"); }
 Test(reference, frozen_parameters_stay) { check("gpt2-frozen"); }
 Test(reference, adam_with_groups_and_layer_decay_is_followed) { check("gpt2-adam"); }
 Test(reference, nesterov_with_groups_is_followed) { check("llama-nesterov"); }
+Test(reference, muon_with_groups_is_followed) { check("gpt2-muon"); }
+Test(reference, adafactor_is_followed) { check("llama-adafactor"); }
 Test(reference, lion_is_followed) { check("llama-lion"); }
 
 Test(reference, bf16_follows_within_its_bounds) {

@@ -304,8 +304,9 @@ Test(train, tells_which_groups_have_changed) {
     cr_assert_not_null(line, "%s", logged);
     *strchr(line, '\n') = 0;
     static const char start[] =
-        "optimizer.groups was [{\"match\": \"wpe.weight\", \"lr_factor\": 0.5, \"weight_decay\": null}] and is "
-        "[{\"match\": \"wpe.weight\", \"lr_factor\": 0.5, \"weight_decay\": null}, {\"match\": \"h.0.ln_1.*\", ";
+        "optimizer.groups was [{\"match\": \"wpe.weight\", \"lr_factor\": 0.5, \"weight_decay\": null, \"optimizer\": "
+        "\"auto\"}] and is [{\"match\": \"wpe.weight\", \"lr_factor\": 0.5, \"weight_decay\": null, \"optimizer\": "
+        "\"auto\"}, {\"match\": \"h.0.ln_1.*\", ";
     cr_assert_eq(strncmp(line, start, strlen(start)), 0, "%s", line);
     cr_assert_not_null(strstr(line, "… now"), "%s", line);
     for (const char *at = line; *at; at++) cr_assert((unsigned char)*at >= 0x20, "%s", line);
@@ -367,6 +368,8 @@ Test(train, is_refused_before_it_starts_when_its_files_are_wrong) {
         {"optimizer.decay=[h.0.*, h.2.*]", ": optimizer.decay: \"h.2.*\" matches no tensor; there are wte.weight, "},
         {"optimizer.groups=[{match: h.0.*}, {match: h.9.*}]",
          ": optimizer.groups[1].match: \"h.9.*\" matches no tensor; "},
+        {"optimizer.groups=[{match: h.0.*, optimizer: muon}]",
+         ": optimizer.groups[0].optimizer is muon, but only with optimizer.name muon can groups choose; take auto"},
         {"optimizer.warmup_tokens=96",
          ": optimizer.warmup_tokens is 96, and optimizer.warmup_steps is 3; give one of them"},
     };
