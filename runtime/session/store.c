@@ -211,10 +211,11 @@ sherd_status shd_checkpoint_fits(const shd_checkpoint *checkpoint, const sherd_o
                         path, shd_dtype_text(saved->state_dtype), shd_dtype_text(plan->policy.state_dtype),
                         shd_dtype_text(saved->state_dtype));
     if (saved->layout_hash != shd_plan_layout_hash(plan))
-        return shd_fail(SHERD_DATA,
-                        "%s: saved by another model: the names, shapes, order or frozen ones of its tensors differ "
-                        "from this job's%s",
-                        path, plan->has_owners ? ", or which of them optimizer.groups give to muon" : "");
+        return shd_fail(
+            SHERD_DATA,
+            "%s: saved by another model: the names, shapes, order or frozen ones of its tensors differ "
+            "from this job's%s",
+            path, options->optimizer.kind == SHERD_MUON ? ", or which of them optimizer.groups give to muon" : "");
     return SHERD_OK;
 }
 
