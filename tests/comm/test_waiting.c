@@ -252,6 +252,37 @@ Test(waiting, a_time_out_names_who_is_behind_and_its_last_collective, .timeout =
     }
 }
 
+/* Nobody but rank 0 signals; it awaits its shard group, or the replicas of its place, on two replicas of two ranks. */
+static int late_scope_body(int32_t rank, int32_t world, void *argument) {
+    const job *work = argument;
+    shd_comm_config config = ranks_config(rank, world, work->name, 0);
+    config.replicas = 2;
+    config.timeout_s = rank == 0 ? 0.3 : 20;
+    shd_comm *comm;
+    if (shd_comm_create(&config, &comm)) return 1;
+    shd_patience patience = {0};
+    sherd_status status = SHERD_OK;
+    if (rank == 0) shd_comm_signal(comm, 0, 1);
+    while (status == SHERD_OK && !shd_comm_reached(comm, (shd_scope)work->way, 0, 1, 1))
+        status = shd_comm_pause(comm, &patience, "GATHER h.1");
+    shd_comm_destroy(comm);
+    return (int)status;
+}
+
+Test(waiting, a_time_out_names_only_those_who_were_awaited, .timeout = 60) {
+    static const struct {
+        shd_scope scope;
+        const char *behind;
+    } cases[] = {{SHD_SCOPE_GROUP, "for rank 1 (no collective yet)"},
+                 {SHD_SCOPE_REPLICAS, "for rank 2 (no collective yet)"}};
+    for (int i = 0; i < 2; i++) {
+        ranks_result result = run(AS_PROCESSES, 4, late_scope_body, (job){.way = (int32_t)cases[i].scope});
+        all_said(&result, 4, SHERD_TIMEOUT,
+                 (const char *[]){"rank 0 waited 0.3 s in GATHER h.1", cases[i].behind, NULL});
+        for (int32_t r = 0; r < 4; r++) cr_assert_null(strchr(strstr(result.text[r], "for rank"), ','));
+    }
+}
+
 /* --- ranks that fail, die or leave -------------------------------------------------------------------------------- */
 
 /* way 0: killed while the others wait; way 1: the same while rank 0 (or 1) is busy and does not look; 2: ends without a
