@@ -8,14 +8,16 @@
 
 void write_npy_header(const char *path, int version, const char *header, const void *data, size_t bytes) {
     size_t prefix = version == 1 ? 10 : 12, length = strlen(header);
-    size_t whole = (prefix + length + 1 + 63) / 64 * 64; /* NumPy pads with blanks, and ends with a line end */
+    size_t padding = 63 - (prefix + length) % 64; /* NumPy pads with blanks, and ends with a line end */
+    size_t whole = prefix + length + padding + 1;
     unsigned char *file = calloc(whole + bytes, 1);
+    if (!file) exit(1);
     memcpy(file, "\x93NUMPY", 6);
     file[6] = (unsigned char)version;
     for (size_t i = 8; i < prefix; i++) file[i] = (unsigned char)((whole - prefix) >> 8 * (i - 8));
-    memset(file + prefix, ' ', whole - prefix);
     memcpy(file + prefix, header, length);
-    file[whole - 1] = '\n';
+    memset(file + prefix + length, ' ', padding);
+    file[prefix + length + padding] = '\n';
     if (bytes) memcpy(file + whole, data, bytes);
     write_file(path, file, whole + bytes);
     free(file);
