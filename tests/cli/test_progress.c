@@ -169,3 +169,34 @@ Test(progress, quantities_are_for_people) {
     shd_time_text((double)NAN, word);
     cr_assert_str_eq(word, "0:00");
 }
+
+Test(progress, of_samples_shows_accuracies) {
+    shd_progress progress = open_progress(10, 5);
+    shd_progress_start(&progress, 0);
+    shd_progress_row shown = row(5, 4);
+    shown.samples = shown.classified = true;
+    shown.accuracy = 0.8125;
+    shown.validation_loss = 0.5;
+    shown.validation_accuracy = 0.75;
+    shd_progress_step(&progress, &shown);
+    const char *all = contents(&progress);
+    cr_assert(strstr(all, "accuracy 81.2%  "), "%s", all);
+    cr_assert(strstr(all, " 1000 samples/s  "), "%s", all);
+    cr_assert(strstr(all, "  validation 0.5000 accuracy 75.0%\n"), "%s", all);
+    cr_assert_null(strstr(all, "tok/s"));
+    shd_progress_finish(&progress, true);
+    cr_assert(strstr(contents(&progress), ", validation loss 0.5000 and accuracy 75.0% after step 5\n"), "%s", text);
+    shd_progress_fini(&progress);
+}
+
+Test(progress, of_tokens_has_no_accuracy) {
+    shd_progress progress = open_progress(10, 5);
+    shd_progress_start(&progress, 0);
+    shd_progress_row shown = row(5, 4);
+    shown.validation_loss = 0.5;
+    shd_progress_step(&progress, &shown);
+    shd_progress_finish(&progress, true);
+    const char *all = contents(&progress);
+    cr_assert(!strstr(all, "accuracy") && strstr(all, " 1000 tok/s  "), "%s", all);
+    shd_progress_fini(&progress);
+}

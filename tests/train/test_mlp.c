@@ -120,6 +120,26 @@ Test(mlp, recomputed_units_give_the_same_bits) {
     cr_assert_lt(again.steps[0].peak_bytes, kept.steps[0].peak_bytes);
 }
 
+Test(mlp, sixteen_bits_give_the_same_bits_on_any_ranks_and_stage) {
+    static job_result first, result;
+    static const char *const jobs[] = {classes_job, numbers_job};
+    static const char *const precisions[] = {"train.precision=bf16", "train.precision=fp16"};
+    static const char *const places[][2] = {{"run.ranks=2", "shard.stage=3"},
+                                            {"run.ranks=4", "shard.stage=2"},
+                                            {"run.ranks=3", "shard.stage=0"},
+                                            {"run.ranks=1", "shard.stage=1"}};
+    for (int j = 0; j < 2; j++)
+        for (int p = 0; p < 2; p++) {
+            run_job(jobs[j], SET(precisions[p], "checkpoint.resume=never"), &first);
+            expect_ok(&first);
+            for (int i = 0; i < 4; i++) {
+                run_job(jobs[j], SET(precisions[p], places[i][0], places[i][1], "checkpoint.resume=never"), &result);
+                expect_ok(&result);
+                expect_same(&first, &result, places[i][0]);
+            }
+        }
+}
+
 /* --- a run's life ------------------------------------------------------------------------------------------------- */
 
 Test(mlp, goes_on_from_a_checkpoint_as_if_nothing_had_been) {
