@@ -5,6 +5,7 @@
 #include "runtime/base/memory.h"
 #include "tests/io/bad_jobs.h"
 #include "tests/io/make_job.h"
+#include "tests/io/npy_files.h"
 #include "tests/support/failing_memory.h"
 
 #include <criterion/criterion.h>
@@ -71,6 +72,24 @@ static sherd_status open_dataset(void *user) {
     return status;
 }
 
+/* Inputs and targets in one file, and in two. */
+static sherd_status open_arrays(void *user) {
+    (void)user;
+    const char *both[] = {"both.safetensors"}, *inputs[] = {"x*.npy"}, *targets[] = {"y.npy"};
+    const shd_job_data_source items[] = {
+        {.paths = both, .path_count = 1, .weight = 1},
+        {.paths = inputs, .path_count = 1, .target_paths = targets, .target_path_count = 1, .weight = 2}};
+    const shd_job_sources sources = {.items = items, .count = 2};
+    const shd_sample_shape shape = {
+        .input_count = 2, .output_count = 3, .classes = true, .ignored_label = INT64_MIN, .input_scale = 1};
+    const shd_dataset_config config = {.key = "data.train", .sources = &sources, .samples = &shape};
+    shd_dataset *dataset = NULL;
+    sherd_status status = shd_dataset_open(&config, &dataset);
+    if (status == SHERD_OK) status = shd_dataset_sample(dataset);
+    shd_dataset_close(dataset);
+    return status;
+}
+
 static void ignore_shard(void *user, const char *path, int64_t token_count, uint64_t checksum) {
     (void)user, (void)path, (void)token_count, (void)checksum;
 }
@@ -105,6 +124,15 @@ Test(io_memory, is_given_back_whichever_allocation_of_data_and_metrics_fails) {
     write_text("tokens.txt", "some text");
     write_text("more.txt", "some more text");
     for (int64_t separator = -1; separator < 2; separator += 2) cr_assert_gt(fail_each(open_dataset, &separator), 8);
+    static const char header[] = "{\"inputs\":{\"dtype\":\"U8\",\"shape\":[1,2],\"data_offsets\":[0,2]},"
+                                 "\"targets\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[2,3]}}";
+    char both[8 + sizeof header + 3] = {(char)(sizeof header - 1)};
+    memcpy(both + 8, header, sizeof header - 1);
+    memcpy(both + 8 + sizeof header - 1, "ab\2", 3);
+    write_file("both.safetensors", both, 8 + sizeof header - 1 + 3);
+    write_npy("x1.npy", "|u1", "(2, 2)", "abcd", 4);
+    write_npy("y.npy", "|u1", "(2,)", "\1\2", 2);
+    cr_assert_gt(fail_each(open_arrays, NULL), 8);
     cr_assert_eq(fail_each(pack, NULL), 3);
     cr_assert_eq(fail_each(open_metrics, NULL), 1);
 }
