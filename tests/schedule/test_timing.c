@@ -12,7 +12,7 @@
 #include <criterion/criterion.h>
 #include <string.h>
 
-enum { MAX_UNITS = 8, MAX_BUFFERS = 96, MAX_INSTRUCTIONS = 512, RANKS = 4 };
+enum { MAX_UNITS = 8, MAX_TENSORS = 24, MAX_BUFFERS = 96, MAX_INSTRUCTIONS = 512, RANKS = 4 };
 
 /* What a gradient slot or an accumulator holds. */
 typedef struct content {
@@ -29,6 +29,7 @@ typedef struct rank_memory {
     int32_t sums[MAX_UNITS][RANKS];    /* stage 0: the step whose sum it holds of each shard */
     int32_t parts[MAX_UNITS][RANKS];   /* of the own shard: the step whose sum over replicas it holds of each replica's
                                           part; -1: none's */
+    int32_t directed[MAX_TENSORS];     /* the step whose step of a whole tensor the own slot holds, from 1; 0: none's */
     bool counted, judged;              /* COUNT and VERDICT of this run are over */
     int32_t normed_count;
     int32_t counters[SHD_COUNTERS][MAX_UNITS], base[SHD_COUNTERS][MAX_UNITS];
@@ -103,12 +104,21 @@ static void read_parameters(simulation *job, int32_t r, int32_t unit, int32_t ev
     }
 }
 
+/* The gradient slot of a tensor's unit; -1: none. */
+static int32_t slot_of(const shd_plan *plan, int32_t t) {
+    for (int32_t i = 0; i < plan->gradient_count; i++)
+        if (plan->gradients[i].unit_index == plan->places[t].unit_index) return plan->gradients[i].slot_buffer;
+    return -1;
+}
+
 static void write_gradient(simulation *job, int32_t r, int32_t unit, int32_t event, int32_t micro_step) {
     const shd_plan *plan = plan_of(job, r);
     for (int32_t i = 0; i < plan->gradient_count; i++) {
         const shd_residency *gradient = &plan->gradients[i];
         if (gradient->unit_index != unit) continue;
         content *held = &job->memory[r].gradients[gradient->slot_buffer];
+        for (int32_t t = 0; t < plan->tensor_count; t++)
+            if (slot_of(plan, t) == gradient->slot_buffer) job->memory[r].directed[t] = 0;
         if (event == gradient->first_event)
             *held = (content){.unit = unit, .step = job->step[r], .micro_steps = micro_step, .writers = 1};
         else
@@ -221,7 +231,57 @@ static void gather_gradient(simulation *job, int32_t r, int32_t u) {
     }
 }
 
+/* Whether the shard of place g has elements of a tensor. */
+static bool has_part(const shd_plan *plan, int32_t t, int32_t g) {
+    const shd_tensor_place *tensor = &plan->places[t];
+    int64_t shard = plan->groups[tensor->group_index].shard_count;
+    return tensor->offset_count < (g + 1) * shard && tensor->offset_count + tensor->element_count > g * shard;
+}
+
+static void direct_tensor(simulation *job, int32_t r, int32_t t) {
+    const shd_plan *plan = plan_of(job, r);
+    const shd_tensor_place *written = &plan->places[t];
+    int32_t u = written->unit_index;
+    for (int32_t g = 0; g < split(job, r); g++) {
+        if (!has_part(plan, t, g)) continue;
+        int32_t s = neighbour(job, r, g);
+        check(job, is_summed(job, r, s, u), "an owner reads an incomplete sum");
+        if (plan->policy.stage == 0)
+            check(job, job->memory[r].sums[u][g] == job->step[r], "an owner reads an incomplete sum");
+        for (int32_t p = 0; p < replicas(job, r); p++)
+            check(job, job->memory[s].parts[u][p] == job->step[r], "an owner reads a sum that lacks replicas");
+        check(job, job->memory[s].owned[u] == job->step[r], "an owner reads parameters that are being updated");
+    }
+    for (int32_t other = 0; other < plan->tensor_count; other++) {
+        const shd_tensor_place *tensor = &plan->places[other];
+        if (slot_of(plan, other) == slot_of(plan, t) &&
+            tensor->offset_count < written->offset_count + written->element_count &&
+            written->offset_count < tensor->offset_count + tensor->element_count)
+            job->memory[r].directed[other] = 0;
+    }
+    job->memory[r].directed[t] = job->step[r] + 1;
+}
+
+static void direct(simulation *job, int32_t r, int32_t u) {
+    const shd_plan *plan = plan_of(job, r);
+    check(job, job->memory[r].judged, "an owner does not know the clip scale");
+    for (int32_t t = 0; t < plan->tensor_count; t++)
+        if (plan->places[t].unit_index == u && plan->places[t].whole && plan->places[t].owner == place(job, r))
+            direct_tensor(job, r, t);
+}
+
+static void take_steps(simulation *job, int32_t r, int32_t u) {
+    const shd_plan *plan = plan_of(job, r);
+    for (int32_t t = 0; t < plan->tensor_count; t++) {
+        if (plan->places[t].unit_index != u || !plan->places[t].whole) continue;
+        int32_t owner = neighbour(job, r, plan->places[t].owner);
+        if (plan->policy.stage == 0 || has_part(plan, t, place(job, r)))
+            check(job, job->memory[owner].directed[t] == job->step[r] + 1, "a step is taken that is not this one's");
+    }
+}
+
 static void update(simulation *job, int32_t r, int32_t u) {
+    take_steps(job, r, u);
     const shd_policy *policy = &plan_of(job, r)->policy;
     rank_memory *memory = &job->memory[r];
     if (program_of(job, r)->late_updates) check(job, memory->judged, "an update does not know the clip scale");
@@ -265,6 +325,7 @@ static void execute(simulation *job, int32_t r, const shd_instruction *instructi
             check(job, memory->normed_count == plan_of(job, r)->gradient_count, "the verdict misses a norm");
         memory->judged = true;
         break;
+    case SHD_OP_DIRECT: direct(job, r, instruction->unit_index); break;
     case SHD_OP_UPDATE: update(job, r, instruction->unit_index); break;
     default: break;
     }
@@ -377,6 +438,7 @@ static void compile_all(case_model model, case_policy policy, int32_t micro_step
     for (int k = 0; k < SHD_PROGRAM_KINDS; k++)
         kinds[k] = case_compile(model, policy, (shd_program_kind)k, micro_steps, clip);
     cr_assert_leq(kinds[0].plans[0]->buffer_count, MAX_BUFFERS);
+    cr_assert_leq(kinds[0].plans[0]->tensor_count, MAX_TENSORS);
     cr_assert_leq(kinds[0].programs[0]->instruction_count, MAX_INSTRUCTIONS);
 }
 
@@ -387,10 +449,10 @@ static void destroy_all(case_programs kinds[SHD_PROGRAM_KINDS]) {
 Test(timing, no_order_of_events_shows_a_rank_wrong_bytes) {
     for (case_policy policy = {0}; case_next_policy(&policy);)
         for (case_model model = policy.world_size > RANKS ? CASE_MODELS : 0; model < CASE_MODELS; model++)
-            for (int variant = 0; variant < 4; variant++) {
+            for (int variant = 0; variant < (case_is_owned(model) ? 2 : 4); variant++) {
                 case_programs kinds[SHD_PROGRAM_KINDS];
                 compile_all(model, policy, 1 + variant % 2, variant / 2, kinds);
-                for (uint64_t seed = 0; seed < (policy.replicas > 1 ? 3 : 6); seed++) {
+                for (uint64_t seed = 0; seed < (policy.replicas > 1 || case_is_owned(model) ? 3 : 6); seed++) {
                     const char *fault = play(kinds, seed);
                     cr_assert_null(fault,
                                    "%s, %d ranks, %d replicas, stage %d, %s, prefetch %d, variant %d, seed %d: %s",
@@ -413,9 +475,10 @@ Test(timing, every_wait_and_await_prevents_harm_in_some_order_of_events) {
         {.world_size = 4, .replicas = 2, .stage = 3, .gradient_slots = 1, .shared = true},
         {.world_size = 3, .replicas = 3, .stage = 2, .gradient_slots = 1},
     };
-    for (size_t p = 0; p < sizeof policies / sizeof *policies; p++) {
+    enum { POLICIES = sizeof policies / sizeof *policies };
+    for (size_t c = 0; c < 2 * POLICIES; c++) {
         case_programs kinds[SHD_PROGRAM_KINDS];
-        compile_all(CASE_TIED, policies[p], 2, true, kinds);
+        compile_all(c < POLICIES ? CASE_TIED : CASE_ADAFACTOR, policies[c % POLICIES], 2, true, kinds);
         for (int32_t i = 0; i < kinds[0].programs[0]->instruction_count; i++) {
             shd_instruction kept[RANKS];
             if (kinds[0].programs[0]->instructions[i].waits.count +
