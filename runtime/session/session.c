@@ -1,4 +1,5 @@
 /* A session's life: plan, compile, verify, meet, allocate; fill; destroy. */
+#include "optim/whole.h"
 #include "runtime/base/arith.h"
 #include "runtime/base/hash.h"
 #include "runtime/base/log.h"
@@ -335,6 +336,16 @@ static sherd_status clear_slice(void *user, const shd_slice *slice) {
     return SHERD_OK;
 }
 
+/* Of all elements that this rank updates, and of the whole tensors that it owns. */
+static sherd_status clear_states(sherd_session *session) {
+    const shd_policy *policy = &session->plan->policy;
+    for (int32_t s = 0; s < policy->state_count; s++)
+        SHD_TRY(shd_engine_visit(session->engine, s, -1, clear_slice, NULL));
+    for (int32_t s = 0; s < shd_whole_state_count(&session->options.optimizer); s++)
+        SHD_TRY(shd_engine_visit_owned(session->engine, s, shd_policy_place(policy), clear_slice, NULL));
+    return SHERD_OK;
+}
+
 sherd_status sherd_session_fill(sherd_session *session, sherd_fill_fn fill, void *user) {
     if (!session || !fill) return shd_fail(SHERD_ARGUMENT, "sherd_session_fill needs a session and a function");
     if (session->phase != SHD_PHASE_EMPTY)
@@ -343,8 +354,7 @@ sherd_status sherd_session_fill(sherd_session *session, sherd_fill_fn fill, void
     SHD_TRY(shd_session_agree(session, SHERD_OK));
     session->phase = SHD_PHASE_EMPTY;
     sherd_status status = fill_parameters(session, fill, user);
-    for (int32_t s = 0; s < session->plan->policy.state_count && status == SHERD_OK; s++)
-        status = shd_engine_visit(session->engine, s, -1, clear_slice, NULL);
+    if (status == SHERD_OK) status = clear_states(session);
     SHD_TRY(shd_session_agree(session, status));
     session->step_count = 0;
     shd_progress start = shd_engine_start(session->engine);

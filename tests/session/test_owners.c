@@ -96,6 +96,7 @@ static sherd_status backward(void *user, const sherd_view *view) {
 typedef struct story {
     final *last;
     int64_t steps, skipped_step, saved_after;
+    int64_t wasted_steps; /* before it is filled again; the second one overflows in fp16 */
     const char *dir;
 } story;
 
@@ -121,6 +122,14 @@ static int train(void *user, const sherd_options *options) {
                    .value_bytes = options->precision == SHERD_FP32 ? 4 : 2};
     EXPECT(sherd_session_create(options, &model, &session) == SHERD_OK);
     EXPECT(sherd_session_fill(session, fill, NULL) == SHERD_OK);
+    if (told->wasted_steps > 0) {
+        const story wasted = {.skipped_step = options->precision == SHERD_FP16 ? 1 : -1};
+        trainer other = run;
+        int line = run_steps(session, options, &wasted, &other, told->wasted_steps);
+        if (line) return line;
+        EXPECT(sherd_session_fill(session, fill, NULL) == SHERD_OK);
+        EXPECT(sherd_session_step_count(session) == 0);
+    }
     int line = run_steps(session, options, told, &run, told->dir ? told->saved_after : told->steps + 1);
     if (line) return line;
     if (told->dir) {
@@ -308,6 +317,30 @@ static void skip_a_step(sherd_optimizer_kind kind) {
 
 Test(owners, muon_skips_what_overflows, .timeout = 60) { skip_a_step(SHERD_MUON); }
 Test(owners, adafactor_skips_what_overflows, .timeout = 60) { skip_a_step(SHERD_ADAFACTOR); }
+
+/* A session that is filled again forgets all that it has learned, whatever its optimizer keeps, and where. */
+static void fill_again(sherd_optimizer_kind kind, sherd_dtype precision, sherd_dtype state_dtype) {
+    static final once, twice;
+    for (int ranks = 1; ranks <= 2; ranks++)
+        for (int stage = 0; stage <= 3; stage++) {
+            sherd_options options = make_options(kind, ranks, stage);
+            options.precision = precision;
+            options.optimizer.momentum = 0.95;
+            options.optimizer.state_dtype = state_dtype;
+            must_train(&options, &(story){.last = &once, .steps = 2, .skipped_step = -1});
+            must_train(&options, &(story){.last = &twice, .steps = 2, .skipped_step = -1, .wasted_steps = 3});
+            cr_assert_eq(memcmp(once, twice, sizeof once), 0, "optimizer %d, %d ranks, stage %d", kind, ranks, stage);
+        }
+}
+
+Test(owners, a_session_that_is_filled_again_starts_anew, .timeout = 60) {
+    fill_again(SHERD_MUON, SHERD_FP32, SHERD_FP32);
+    fill_again(SHERD_MUON, SHERD_FP16, SHERD_FP32);
+    fill_again(SHERD_ADAFACTOR, SHERD_BF16, SHERD_FP32);
+    fill_again(SHERD_ADAMW, SHERD_FP16, SHERD_FP32);
+    fill_again(SHERD_ADAMW, SHERD_FP32, SHERD_INT8);
+    fill_again(SHERD_SGD, SHERD_BF16, SHERD_INT8);
+}
 
 Test(owners, muon_without_a_matrix_is_refused) {
     static const sherd_optimizer_group all = {"*", 1, -1, SHERD_GROUP_ADAMW};
