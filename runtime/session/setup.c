@@ -82,20 +82,20 @@ int64_t sherd_micro_batch(const sherd_options *options, int32_t micro_step) {
 }
 
 static void make_policy(const sherd_options *options, int32_t rank, shd_policy *out) {
-    bool together = options->world_size > options->replicas && options->stage > 0;
+    bool split = options->world_size > options->replicas; /* else gradients are reduced alone, at once */
     *out = (shd_policy){
         .rank = rank,
         .world_size = options->world_size,
         .replicas = options->replicas,
         .stage = options->stage,
-        .gather_shared = together && options->gather != SHERD_GATHER_COPY,
+        .gather_shared = split && options->stage > 0 && options->gather != SHERD_GATHER_COPY,
         .prefetch = options->prefetch,
         .recompute = options->recompute,
         .state_count = shd_optimizer_state_count(&options->optimizer),
         .state_dtype = options->optimizer.state_dtype,
         .parameter_dtype = options->precision,
         .reduce_dtype = options->reduce_dtype,
-        .gradient_slots = options->world_size > 1 ? GRADIENT_SLOTS_SHARED_HOST : GRADIENT_SLOTS_ALONE,
+        .gradient_slots = split ? GRADIENT_SLOTS_SHARED_HOST : GRADIENT_SLOTS_ALONE,
         .owners_read_parameters = shd_whole_reads_parameters(&options->optimizer),
     };
 }
