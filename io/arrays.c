@@ -149,7 +149,8 @@ static sherd_status read_class(const shd_arrays *arrays, shd_array_file *targets
                                int64_t *counted) {
     int64_t label;
     SHD_TRY(shd_array_file_read_integers(targets, row, 1, &label));
-    bool ignored = label == arrays->shape.ignored_label;
+    /* A label can be INT64_MIN too: it is what NumPy makes of a NaN. */
+    bool ignored = label == arrays->shape.ignored_label && label != INT64_MIN;
     if (!ignored && (label < 0 || label >= arrays->shape.output_count))
         return shd_fail(SHERD_DATA,
                         "%s: the class of row %lld is %lld; with model.outputs %lld they are 0 to %lld, and "

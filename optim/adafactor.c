@@ -51,7 +51,7 @@ static int64_t task_rows(const factoring *f, int64_t index, int64_t *count) {
     return first;
 }
 
-/* Clips the gradient, and moves the row means. */
+/* Scales the gradient, and moves the row means. */
 static void observe_rows(void *argument, int64_t index, int32_t worker) {
     (void)worker;
     const factoring *f = argument;
@@ -83,7 +83,7 @@ static void find_means(const factoring *f) {
     for (int64_t matrix = 0; matrix < f->matrices.count; matrix++) {
         double sum = 0;
         for (int64_t row = 0; row < f->matrices.rows; row++) sum += (double)*row_variances++;
-        f->means[matrix] = fmax(sum / (double)f->matrices.rows, epsilon);
+        f->means[matrix] = shd_whole_at_least(epsilon, sum / (double)f->matrices.rows);
     }
 }
 
@@ -144,7 +144,8 @@ void shd_adafactor_make_step(const sherd_optimizer *optimizer, shd_pool *pool, c
                    .weight = pow(updates, optimizer->beta2_decay)};
     double square_sum =
         step->tensor->dim_count >= 2 ? precondition_matrices(&f, pool) : precondition_elements(&f, pool);
-    double rate = fmin(step->lr, 1 / sqrt(updates)) * fmax(optimizer->scale_floor, sqrt(step->square_sum / count));
-    double excess = fmax(1, sqrt(square_sum / count) / optimizer->update_clip);
+    double rate =
+        fmin(step->lr, 1 / sqrt(updates)) * shd_whole_at_least(optimizer->scale_floor, sqrt(step->square_sum / count));
+    double excess = shd_whole_at_least(1, sqrt(square_sum / count) / optimizer->update_clip);
     shd_whole_scale(pool, (float)(rate / excess), step->values, step->values, f.count);
 }

@@ -132,7 +132,7 @@ void shd_muon_make_step(const sherd_optimizer *optimizer, shd_pool *pool, const 
                           .squared = y + shd_round_up(count, ALIGN_COUNT) + shd_round_up(side * side, ALIGN_COUNT)};
     follow_momentum(optimizer, pool, step, count);
     double norm = sqrt(shd_whole_square_sum(pool, x, count, step->work));
-    shd_whole_scale(pool, (float)(1 / fmax(norm, norm_floor)), x, x, count);
+    shd_whole_scale(pool, (float)(1 / shd_whole_at_least(norm_floor, norm)), x, x, count);
     for (int32_t i = 0; i < optimizer->ns_steps; i++) {
         iterate(&it, x, y);
         float *older = x;

@@ -63,11 +63,11 @@ static void column_square_sums(const float *restrict values, int64_t rows, int64
         }
 }
 
+/* A NaN stays. */
+static inline float at_least(float floor, float value) { return value < floor ? floor : value; }
+
 static void precondition(float row, const float *restrict columns, float floor, float *restrict values, int64_t count) {
-    for (int64_t i = 0; i < count; i++) {
-        float variance = row * columns[i];
-        values[i] = values[i] / sqrtf(variance > floor ? variance : floor);
-    }
+    for (int64_t i = 0; i < count; i++) values[i] = values[i] / sqrtf(at_least(floor, row * columns[i]));
 }
 
 static void precondition_elements(float weight, float floor, float *restrict variances, float *restrict values,
@@ -75,7 +75,7 @@ static void precondition_elements(float weight, float floor, float *restrict var
     for (int64_t i = 0; i < count; i++) {
         float variance = variances[i] + weight * (values[i] * values[i] - variances[i]);
         variances[i] = variance;
-        values[i] = values[i] / sqrtf(variance > floor ? variance : floor);
+        values[i] = values[i] / sqrtf(at_least(floor, variance));
     }
 }
 

@@ -9,7 +9,10 @@ enum { SHD_WHOLE_CHUNK_COUNT = 16384 };
 
 int64_t shd_tensor_elements(const sherd_tensor *tensor);
 
-/* values = factor·values */
+/* The larger one, but a NaN stays: states and gradients that are none must not pass for sound. */
+static inline double shd_whole_at_least(double floor, double value) { return value < floor ? floor : value; }
+
+/* out = factor·values; out may be values. */
 void shd_whole_scale(shd_pool *pool, float factor, const float *values, float *out, int64_t count);
 
 int64_t shd_muon_work_bytes(const sherd_tensor *tensor);

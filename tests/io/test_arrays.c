@@ -155,6 +155,26 @@ Test(arrays, refuse_a_class_that_the_model_does_not_have_when_it_is_read) {
     shd_arrays_close(arrays);
 }
 
+/* Without an ignored class: whole numbers at the ends of what files can hold. */
+Test(arrays, refuse_every_label_that_is_no_class_where_none_is_ignored) {
+    static const int64_t odd[] = {INT64_MIN, INT64_MIN + 1, INT32_MIN, -100, -1, 4, INT64_C(1) << 32, INT64_MAX};
+    const char *inputs = "x.npy", *targets = "y.npy";
+    shd_sample_shape shape = classes;
+    shape.ignored_label = INT64_MIN;
+    write_rows("x.npy", 1, 3, 0);
+    for (size_t i = 0; i < sizeof odd / sizeof *odd; i++) {
+        float values[3];
+        int32_t label;
+        int64_t counted;
+        write_npy("y.npy", "<i8", "(1,)", &odd[i], sizeof odd[i]);
+        const shd_arrays_config config = config_of(&inputs, &targets, 1, shape);
+        shd_arrays *arrays;
+        cr_assert_eq(shd_arrays_open(&config, &arrays), SHERD_OK);
+        cr_expect_eq(shd_arrays_read(arrays, 0, values, &label, NULL, &counted), SHERD_DATA, "%lld", (long long)odd[i]);
+        shd_arrays_close(arrays);
+    }
+}
+
 Test(arrays, have_another_fingerprint_when_inputs_or_targets_change) {
     uint64_t hashes[4];
     for (int i = 0; i < 4; i++) {

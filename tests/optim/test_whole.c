@@ -150,6 +150,31 @@ Test(whole, a_zero_gradient_moves_nothing_but_by_decay) {
     shd_pool_destroy(pool);
 }
 
+/* The second gradient is sound again. 1e25 is as well, but its square is beyond float32: Adafactor's variances are not
+ * finite any more, while Muon keeps none. */
+Test(whole, what_is_not_finite_in_gradient_or_state_shows_in_every_parameter) {
+    static const float odd[] = {NAN, INFINITY, -INFINITY, 1e25f};
+    shd_pool *pool = make_pool(2);
+    for (int t = 0; t < MATRICES + OTHERS - 1; t++)
+        for (int i = 0; i < 8; i++) {
+            const sherd_tensor *tensor = t < MATRICES ? &matrices[t] : &others[t - MATRICES];
+            sherd_optimizer optimizer = with_kind(i < 4 ? SHERD_ADAFACTOR : SHERD_MUON);
+            optimizer.momentum = 0.95;
+            if (i >= 4 && (tensor->dim_count != 2 || i == 7)) continue;
+            whole_run run = whole_run_make(&optimizer, tensor);
+            for (int64_t step = 0; step < 2; step++) {
+                for (int64_t e = 0; e < run.count; e++) run.g[e] = 0.5f;
+                if (step == 0) run.g[run.count / 2] = odd[i % 4];
+                whole_run_update(&run, &optimizer, pool, step, 0.1, 0, 1);
+            }
+            for (int64_t e = 0; e < run.count; e++)
+                cr_assert(isnan(run.p[e]), "%s, %s of %g: element %lld is %g", i < 4 ? "adafactor" : "muon",
+                          tensor->name, (double)odd[i % 4], (long long)e, (double)run.p[e]);
+            whole_run_free(&run);
+        }
+    shd_pool_destroy(pool);
+}
+
 Test(whole, threads_change_no_bits) {
     static const sherd_tensor tensors[] = {{.name = "large", .dim_count = 2, .shape = {130, 300}},
                                            {.name = "long", .dim_count = 2, .shape = {20000, 3}},
