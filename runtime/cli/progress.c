@@ -51,6 +51,7 @@ void shd_progress_init(shd_progress *progress, FILE *out, int64_t steps, int64_t
 
 void shd_progress_fini(shd_progress *progress) { pthread_mutex_destroy(&progress->lock); }
 
+/* Of the finite losses; there is none while smooth_weight is 0. */
 static double smoothed_loss(const shd_progress *progress) { return progress->smooth_sum / progress->smooth_weight; }
 
 /* Only full columns of the terminal, asked for at every drawing: a change of size needs no signal. */
@@ -74,8 +75,8 @@ static void write_fields(const shd_progress *progress, double at_ms, char fields
     if (known) shd_time_text(spent_s / (double)done * (double)(progress->steps - row->step), left);
     snprintf(fields[STEP], FIELD_BYTES, "step %" PRId64 "/%" PRId64, row->step, progress->steps);
     snprintf(fields[LOSS], FIELD_BYTES, "loss %.4f", row->loss);
-    snprintf(fields[SMOOTH], FIELD_BYTES, "smooth %.4f", smoothed_loss(progress));
-    fields[ACCURACY][0] = 0;
+    fields[SMOOTH][0] = fields[ACCURACY][0] = 0;
+    if (progress->smooth_weight > 0) snprintf(fields[SMOOTH], FIELD_BYTES, "smooth %.4f", smoothed_loss(progress));
     if (row->classified) snprintf(fields[ACCURACY], FIELD_BYTES, "accuracy %.1f%%", 100 * row->accuracy);
     if (row->skipped)
         snprintf(fields[GRAD], FIELD_BYTES, "skipped at scale %g", row->loss_scale);
@@ -189,8 +190,10 @@ void shd_progress_finish(shd_progress *progress, bool went_well) {
     if (went_well && progress->last.step > 0) {
         char spent[16];
         shd_time_text((now_ms() - progress->start_ms) / 1e3, spent);
-        fprintf(progress->out, "done: %" PRId64 " steps in %s, loss %.4f (%.4f smoothed over this run)",
-                progress->last.step - progress->first_step, spent, progress->last.loss, smoothed_loss(progress));
+        fprintf(progress->out, "done: %" PRId64 " steps in %s, loss %.4f", progress->last.step - progress->first_step,
+                spent, progress->last.loss);
+        if (progress->smooth_weight > 0)
+            fprintf(progress->out, " (%.4f smoothed over this run)", smoothed_loss(progress));
         if (!isnan(progress->last_validation))
             fprintf(progress->out, ", validation loss %.4f", progress->last_validation);
         if (!isnan(progress->last_validation) && progress->last.classified)

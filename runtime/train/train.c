@@ -159,13 +159,20 @@ static void count_sources(job_run *run, int64_t end, shd_metrics_row *row) {
     row->source_tokens_seen = run->source_tokens_seen;
 }
 
+/* What to do when a step has diverged. The first one has been through no update. */
+static const char *find_advice(const job_run *run) {
+    if (run->summary.step == 0)
+        return run->has_samples ? "nothing was updated yet: look at the inputs, data.input_scale and model.init"
+                                : "nothing was updated yet: look at model.init";
+    return run->job->train.clip > 0 ? "lower optimizer.lr" : "lower optimizer.lr or set train.clip";
+}
+
 /* A step that diverged: its number as users count, from 1, and what to do. */
 static sherd_status advise(const job_run *run, sherd_status status) {
     if (status != SHERD_NUMERIC) return status;
     const char *cause = sherd_last_error(), *colon = strncmp(cause, "step ", 5) ? NULL : strstr(cause, ": ");
-    return shd_fail(status, "step %lld/%lld: %s; lower optimizer.lr%s", (long long)run->summary.step + 1,
-                    (long long)run->job->train.steps, colon ? colon + 2 : cause,
-                    run->job->train.clip > 0 ? "" : " or set train.clip");
+    return shd_fail(status, "step %lld/%lld: %s; %s", (long long)run->summary.step + 1,
+                    (long long)run->job->train.steps, colon ? colon + 2 : cause, find_advice(run));
 }
 
 static sherd_status run_step(job_run *run) {

@@ -78,6 +78,30 @@ Test(progress, a_skipped_step_says_so_in_place_of_its_norm) {
     shd_progress_fini(&progress);
 }
 
+/* In fp16 a skipped step's loss may be no number, the first one's too. */
+Test(progress, the_smoothed_loss_is_that_of_finite_losses_and_left_out_while_there_is_none) {
+    static const float losses[] = {NAN, INFINITY, 4, NAN, 4};
+    for (int count = 1; count <= 5; count++) {
+        shd_progress progress = open_progress(100, 1);
+        shd_progress_start(&progress, 0);
+        for (int step = 1; step <= count; step++) {
+            shd_progress_row shown = row(step, (double)losses[step - 1]);
+            shd_progress_step(&progress, &shown);
+        }
+        char line[SHD_PROGRESS_BYTES];
+        shd_progress_format(&progress, progress.start_ms + 1000, 199, line);
+        shd_progress_finish(&progress, true);
+        const char *summary = strstr(contents(&progress), "done: ");
+        cr_assert_not_null(summary);
+        if (count < 3)
+            cr_expect(!strstr(line, "smooth") && !strstr(summary, "smoothed"), "%s, %s", line, summary);
+        else
+            cr_expect(strstr(line, "  smooth 4.0000  ") && strstr(summary, "(4.0000 smoothed"), "%s, %s", line,
+                      summary);
+        shd_progress_fini(&progress);
+    }
+}
+
 Test(progress, the_line_fits_any_width_and_keeps_the_step) {
     shd_progress progress = open_progress(100, 1);
     shd_progress_start(&progress, 0);

@@ -252,6 +252,17 @@ Test(mlp, steps_allocate_nothing) {
     for (int64_t s = 1; s < 29; s++) cr_expect_eq(result.allocations[s], 0, "step %d", (int)s);
 }
 
+/* The learning rate has no part in the loss of the initial weights. */
+Test(mlp, a_first_step_that_is_not_finite_is_not_blamed_on_the_learning_rate) {
+    static job_result result;
+    write_samples();
+    run_job(still_job, SET("data.input_scale=1.0e+37", "run.ranks=1"), &result);
+    cr_expect_eq(result.status[0], SHERD_NUMERIC);
+    cr_expect(strstr(result.cause, "step 1/"), "%s", result.cause);
+    cr_expect(strstr(result.cause, "; nothing was updated yet: look at the inputs, data.input_scale and model.init"),
+              "%s", result.cause);
+}
+
 Test(mlp, data_that_do_not_fit_are_refused_before_a_rank_starts) {
     write_samples();
     static const struct {
