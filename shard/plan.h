@@ -11,7 +11,8 @@
  * gradient over all replicas, and copies the other parts.
  *
  * With one rank to split over nothing is gathered: every stage keeps its groups in full in PRIVATE memory, and the
- * residencies of stage 3 need no slot. Groups without elements have no buffers, units without elements neither residencies nor slots.
+ * residencies of stage 3 need no slot. Groups without elements have no buffers, units without elements neither
+ * residencies nor slots.
  *
  * Parameters as they are gathered and read, gradients as ranks exchange them, and everything else may be of different
  * types (policy.parameter_dtype, policy.reduce_dtype, policy.state_dtype, fp32). With 16-bit parameters, trainable
@@ -233,6 +234,8 @@ static inline const shd_residency *shd_exchanged_gradient(const shd_plan *plan, 
  * included: with Ψ = Σ padded_count of the trainable groups, F = the same of the frozen ones, k = state_count, N = split,
  * and p bytes for a parameter and for a gradient, o for what the optimizer keeps. fp32: p = 4, o = 4k.
  * Mixed precision: p = 2, o = 4 + 4k, the master among it. With states in INT8, 260/256 takes the place of 4 in 4k.
+ * Elements of whole tensors have none of these k; what their owners keep comes on top, 4 bytes a value, as much as the
+ * rank with most of it has.
  *
  *                                      AdamW, fp32       AdamW, mixed
  *   stage 0: (p + p + o)·Ψ + pF        16Ψ               16Ψ

@@ -8,9 +8,9 @@
  * among its replicas.
  *
  * Memory that peers reach lies in two arenas which the comm owns: EXPORTED (one per rank, readable by all) and HOST
- * (one for all ranks of a shard group). Order between ranks is the caller's, by counters (program.h says which): a collective touches memory
- * at once. Threads: a comm belongs to its rank's thread. Ranks are processes, or threads of one process, each with its
- * own comm. */
+ * (one for all ranks of a shard group). Order between ranks is the caller's, by counters (program.h says which): a
+ * collective touches memory at once. Threads: a comm belongs to its rank's thread. Ranks are processes, or threads of
+ * one process, each with its own comm. */
 #ifndef SHD_COMM_COMM_H
 #define SHD_COMM_COMM_H
 
@@ -93,11 +93,11 @@ const char *shd_collective_text(shd_collective collective);
  * -1: none. */
 sherd_status shd_comm_announce(shd_comm *comm, shd_collective collective, int32_t unit, int64_t bytes);
 
-/* full[g·shard_bytes …] = the `shard` of place g, for every g of the shard group. `shard` lies in this rank's EXPORTED arena; either `full` does
- * not touch it, and peers' shards are at the same offset; or in place: `full` is exported too, at the same offset on
- * every rank, and every rank's shard is at its place of its `full` (the own part is left alone). shard_bytes: a
- * multiple of 64, ≥ 0. Counts the collective as `collective` (GATHER or GATHER_GRADIENT). Fails: ARGUMENT; what is
- * recorded as in shd_comm_pause. */
+/* full[g·shard_bytes …] = the `shard` of place g, for every g of the shard group. `shard` lies in this rank's EXPORTED
+ * arena; either `full` does not touch it, and peers' shards are at the same offset; or in place: `full` is exported
+ * too, at the same offset on every rank, and every rank's shard is at its place of its `full` (the own part is left
+ * alone). shard_bytes: a multiple of 64, ≥ 0. Counts the collective as `collective` (GATHER or GATHER_GRADIENT). Fails:
+ * ARGUMENT; what is recorded as in shd_comm_pause. */
 sherd_status shd_comm_gather(shd_comm *comm, shd_collective collective, void *full, const void *shard,
                              int64_t shard_bytes);
 /* A gather that needs no copy because the parameters live once for the shard group: counts it, moves nothing. */

@@ -1,5 +1,4 @@
-/* The collectives' side of instructions: which spans gathers and reduces move, and what COUNT and
- * VERDICT carry. */
+/* The collectives' side of instructions: which spans gathers and reduces move, and what COUNT and VERDICT carry. */
 #include "runtime/base/memory.h"
 #include "runtime/base/status.h"
 #include "runtime/engine/internal.h"

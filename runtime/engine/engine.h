@@ -3,8 +3,8 @@
  * It owns the arenas, knows where every tensor is at every moment, and runs instructions; it knows nothing of models,
  * jobs or files. COMPUTE instructions run at once, in order; GATHER and REDUCE instructions are submitted in order and
  * run as soon as what they wait for has happened, at the latest when a COMPUTE instruction waits for them. FORWARD,
- * RECOMPUTE and BACKWARD belong to the caller: the engine stops before each, lends a view, and goes on when the caller says it is
- * done. Threads: an engine belongs to one thread. */
+ * RECOMPUTE and BACKWARD belong to the caller: the engine stops before each, lends a view, and goes on when the caller
+ * says it is done. Threads: an engine belongs to one thread. */
 #ifndef SHD_ENGINE_ENGINE_H
 #define SHD_ENGINE_ENGINE_H
 
@@ -55,12 +55,13 @@ void shd_engine_progress(const shd_engine *engine, shd_progress *out);
  * counted targets. */
 void shd_engine_begin(shd_engine *engine, shd_program_kind kind, int64_t step, int64_t target_count);
 
-/* Runs until a FORWARD, RECOMPUTE or BACKWARD is due (*due is it; asking again gives the same) or the program is done (*due is
- * NULL). Fails: COMM and worse; NUMERIC when a step's verdict finds a number that is not finite, with fp16 only at the least loss scale. After a failure only
- * destroy is allowed. */
+/* Runs until a FORWARD, RECOMPUTE or BACKWARD is due (*due is it; asking again gives the same) or the program is done
+ * (*due is NULL). Fails: COMM and worse; NUMERIC when a step's verdict finds a number that is not finite, with fp16
+ * only at the least loss scale. After a failure only destroy is allowed. */
 sherd_status shd_engine_advance(shd_engine *engine, const shd_instruction **due);
 
-/* The FORWARD, RECOMPUTE or BACKWARD that comes next in the running program, without running anything; NULL when none is left. */
+/* The FORWARD, RECOMPUTE or BACKWARD that comes next in the running program, without running anything; NULL when none
+ * is left. */
 const shd_instruction *shd_engine_next_compute(const shd_engine *engine);
 
 /* Opens the due instruction: lends its memory. Borrowed until shd_engine_computed. */
@@ -89,10 +90,10 @@ typedef struct shd_slice {
 } shd_slice;
 
 /* Visits the stored parts of every tensor's parameters (state_index -1) or optimizer state, of which whole tensors have
- * none here, tensor by tensor: with
- * `shard_of` ≥ 0 the part that lies in that place's shards (the union over places is every element once; this rank's own,
- * or at stage 0 any), with -1 all that this rank holds as its own to set (its shards; at stage 0 everything).
- * Tensors without elements there are not visited. Stops at the first failure of `visit`. */
+ * none here, tensor by tensor: with `shard_of` ≥ 0 the part that lies in that place's shards (the union over places is
+ * every element once; this rank's own, or at stage 0 any), with -1 all that this rank holds as its own to set (its
+ * shards; at stage 0 everything). Tensors without elements there are not visited. Stops at the first failure of
+ * `visit`. */
 sherd_status shd_engine_visit(shd_engine *engine, int32_t state_index, int32_t shard_of,
                               sherd_status (*visit)(void *user, const shd_slice *slice), void *user);
 /* The same of state `state_index` of the whole tensors that the rank at `place` of the shard group owns: all values of a

@@ -1,9 +1,8 @@
 /* See access.h.
  *
  * Where the caller's own code runs, the accesses are what a session lends: the parameters of the unit and of those it
- * shares, their gradients, the output of the unit before, its own output and
- * activations, and the work areas, whose contents survive from unit to
- * unit of a micro-batch. */
+ * shares, their gradients, the output of the unit before, its own output and activations, and the work areas, whose
+ * contents survive from unit to unit of a micro-batch. */
 #include "runtime/schedule/access.h"
 
 #include "runtime/base/arith.h"

@@ -32,8 +32,8 @@ void shd_builder_init(shd_builder *builder, const shd_plan *plan, shd_program_ki
 void shd_builder_open(shd_builder *builder, shd_instruction instruction);
 /* The open instruction needs instruction `index` of this rank to be done. */
 void shd_builder_wait(shd_builder *builder, int32_t index);
-/* The open instruction needs instruction `index` of every rank in the counter's scope to be done; it raises `counter` to `target`. -1: one of
- * an earlier run. */
+/* The open instruction needs instruction `index` of every rank in the counter's scope to be done; it raises `counter`
+ * to `target`. -1: one of an earlier run. */
 void shd_builder_await(shd_builder *builder, shd_counter counter, int32_t unit, int32_t target, int32_t index);
 void shd_builder_signal(shd_builder *builder, shd_counter counter, int32_t unit);
 /* Nothing is recorded for buffer -1 or no bytes. */

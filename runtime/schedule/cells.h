@@ -1,11 +1,11 @@
 /* What a host's memory holds while its programs are replayed, segment by segment, and whether every access may be
  * there.
  *
- * EXPORTED and PRIVATE buffers exist once per rank, HOST buffers once per shard group; of those each rank has a view besides: what it may
- * read. An owner may always read its own shard, other ranks' shards only from ACQUIRE to DROP and until the owner
- * writes again. What a run leaves in buffers other than parameters and optimizer state is void in the next one. Three
- * things that have no buffer are followed like memory: the target count (COUNT writes it, BACKWARD reads it), each
- * unit's norm (NORM; VERDICT), and the verdict (VERDICT; UPDATE that follows it). */
+ * EXPORTED and PRIVATE buffers exist once per rank, HOST buffers once per shard group; of those each rank has a view
+ * besides: what it may read. An owner may always read its own shard, other ranks' shards only from ACQUIRE to DROP and
+ * until the owner writes again. What a run leaves in buffers other than parameters and optimizer state is void in the
+ * next one. Three things that have no buffer are followed like memory: the target count (COUNT writes it, BACKWARD
+ * reads it), each unit's norm (NORM; VERDICT), and the verdict (VERDICT; UPDATE that follows it). */
 #ifndef SHD_SCHEDULE_CELLS_H
 #define SHD_SCHEDULE_CELLS_H
 

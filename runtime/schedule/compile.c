@@ -13,9 +13,8 @@
  * free of dead ends: every need names an earlier instruction, and all ranks have the same list.
  *
  * What needs no statement: all REDUCEs of a run are before its VERDICT (through NORM), and what follows them over the
- * replicas before its end (through UPDATE), so gradient slots, accumulators
- * and state are free when the next run begins; COUNT ends after every rank has begun the run, so nobody still reads
- * peers' memory for the last one. */
+ * replicas before its end (through UPDATE), so gradient slots, accumulators and state are free when the next run
+ * begins; COUNT ends after every rank has begun the run, so nobody still reads peers' memory for the last one. */
 #include "runtime/base/memory.h"
 #include "runtime/base/status.h"
 #include "runtime/schedule/access.h"

@@ -3,10 +3,9 @@
  * Three queues run instructions in the order of the list: COMPUTE, GATHER and REDUCE. Across queues of a rank only
  * `waits` order instructions; across ranks only counters do: monotonic, one per (rank, unit, kind), raised by `signals`
  * when an instruction is done and awaited by `awaits` before one starts, on all ranks of the kind's scope: of the shard
- * group, or of the same place in all replicas. COUNT and VERDICT also order:
- * each ends after every rank has begun it. A run starts on a rank when the COMPUTE instructions of its last run are
- * done there; by then all others are too. Nothing else may be relied on: the verifier checks that this suffices, see
- * verify.h.
+ * group, or of the same place in all replicas. COUNT and VERDICT also order: each ends after every rank has begun it. A
+ * run starts on a rank when the COMPUTE instructions of its last run are done there; by then all others are too.
+ * Nothing else may be relied on: the verifier checks that this suffices, see verify.h.
  *
  *   counter     raised by rank r when                                awaited by
  *   UPDATED     its UPDATE u is done                                 GATHER u; the next DIRECT that writes the slot
@@ -156,8 +155,8 @@ typedef struct shd_program {
  * together.
  *
  * TRAIN: COUNT; `micro_steps` ≥ 1 times the events of the plan, the last time with the sums over the replicas; NORM of
- * every unit; VERDICT. UPDATE follows VERDICT with `clip`, with whole tensors, and in fp16, whose steps may be skipped; else UPDATE u follows
- * NORM u inside backward, and all come before VERDICT.
+ * every unit; VERDICT. UPDATE follows VERDICT with `clip`, with whole tensors, and in fp16, whose steps may be skipped;
+ * else UPDATE u follows NORM u inside backward, and all come before VERDICT.
  * EVALUATE: forward only, `micro_steps` ≥ 1 times, then VERDICT.
  * PROLOGUE: run once after fill or load, when every rank has set its shards. `micro_steps` does not matter to it.
  *

@@ -23,7 +23,8 @@ sherd_status shd_options_rules(const sherd_optimizer *optimizer, const sherd_mod
                                shd_demand *demands);
 
 /* The plan that `options`, checked ones, ask for on rank `rank`. AUTO is resolved here.
- * Owns: destroy *out with shd_plan_destroy. Fails: ARGUMENT (the model), CONFIG (what a pattern or group names), MEMORY. */
+ * Owns: destroy *out with shd_plan_destroy.
+ * Fails: ARGUMENT (the model), CONFIG (what a pattern or group names), MEMORY. */
 sherd_status shd_options_plan(const sherd_options *options, const sherd_model *model, int32_t rank, shd_plan **out);
 
 /* Whether a session with these options and this plan can load the checkpoint: one of the same optimizer, ranks, stage

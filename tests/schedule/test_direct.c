@@ -15,8 +15,7 @@ static void spell_updates(const shd_program *program, char *text) {
         const shd_instruction *instruction = &program->instructions[i];
         bool direct = instruction->op == SHD_OP_DIRECT;
         if (after && (direct || instruction->op == SHD_OP_UPDATE))
-            text += sprintf(text, "%s%c%d", *text ? " " : "", direct ? 'D' : 'U', instruction->unit_index), *text = 0;
-        if (after && (direct || instruction->op == SHD_OP_UPDATE)) *text++ = ' ', *text = 0;
+            text += sprintf(text, "%c%d ", direct ? 'D' : 'U', instruction->unit_index);
         after |= instruction->op == SHD_OP_VERDICT;
     }
 }

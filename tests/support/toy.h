@@ -35,7 +35,8 @@ void toy_oracle_step(toy_oracle *oracle, int64_t batch, float lr);
 int64_t toy_count(int32_t tensor);
 
 /* One step of a session over the same samples as the oracle's next step, checking in every bracket that what is lent
- * are the oracle's parameters, and nothing else is. With replicas each takes a block of the samples. Returns 0 or a line number. */
+ * are the oracle's parameters, and nothing else is. With replicas each takes a block of the samples. Returns 0 or a
+ * line number. */
 int toy_step(sherd_session *session, const toy_oracle *before, const sherd_options *options, sherd_step_result *result);
 
 #endif

@@ -30,12 +30,13 @@ typedef struct sherd_view {
      * outside backward. */
     float loss_scale;
 
-    /* By tensor index, in sherd_options.precision, row-major, 64-byte aligned: float, or 16-bit values as sherd_dtype has
-     * them. NULL where this unit may not read. For tensors without elements
-     * pointers mean nothing, here and below. */
+    /* By tensor index, in sherd_options.precision, row-major, 64-byte aligned: float, or 16-bit values as sherd_dtype
+     * has them. NULL where this unit may not read. For tensors without elements pointers mean nothing, here and
+     * below. */
     const void *const *parameters;
-    /* By tensor index, fp32 in every precision, row-major, 64-byte aligned. NULL outside backward, for frozen tensors, and where this unit
-     * may not write. A gradient's first writer in a micro-batch must write every element: it holds garbage before. */
+    /* By tensor index, fp32 in every precision, row-major, 64-byte aligned. NULL outside backward, for frozen tensors,
+     * and where this unit may not write. A gradient's first writer in a micro-batch must write every element: it holds
+     * garbage before. */
     float *const *gradients;
 
     void *const *outputs; /* by unit index, each 64-byte aligned; NULL where a unit asked for none */
@@ -76,8 +77,8 @@ typedef struct sherd_evaluation {
  * Parameters are undefined until sherd_session_fill or sherd_session_load.
  * Owns: borrows `options` and `model` during the call. The caller destroys *out.
  * Fails: ARGUMENT (what the model's description has wrong), CONFIG (an option's value, named), MEMORY, MISMATCH (a rank
- * with another model or other options, named), TIMEOUT (the missing ranks named), PEER, COMM; INTERNAL (the plan does not stand its
- * verification). */
+ * with another model or other options, named), TIMEOUT (the missing ranks named), PEER, COMM; INTERNAL (the plan does
+ * not stand its verification). */
 SHERD_API sherd_status sherd_session_create(const sherd_options *options, const sherd_model *model,
                                             sherd_session **out);
 
@@ -89,8 +90,9 @@ SHERD_API void sherd_session_destroy(sherd_session *session);
 typedef sherd_status (*sherd_fill_fn)(void *user, int32_t tensor, int64_t first, int64_t count, float *values);
 
 /* Sets every parameter: calls `fill` for each slice that this rank stores (a large one may come in parts), and only for
- * those. Optimizer state and step count start at zero, the loss scale at its initial value. Collective; before the first step or between two. Fails: STATE; on all ranks alike as `fill`
- * does, and then parameters are undefined, as after create; COMM and worse. */
+ * those. Optimizer state and step count start at zero, the loss scale at its initial value. Collective; before the
+ * first step or between two. Fails: STATE; on all ranks alike as `fill` does, and then parameters are undefined, as
+ * after create; COMM and worse. */
 SHERD_API sherd_status sherd_session_fill(sherd_session *session, sherd_fill_fn fill, void *user);
 
 /* Opens a step. `target_count`: counted targets in this rank's micro-batches of the step; their sum over the ranks
@@ -109,10 +111,10 @@ SHERD_API sherd_status sherd_backward_end(sherd_session *session, int32_t unit);
  * Between begin and end, inside brackets or outside. Fails: STATE, ARGUMENT. */
 SHERD_API sherd_status sherd_add_loss(sherd_session *session, const double *terms, int64_t count);
 
-/* Adds `count` terms to sum number `metric` of the step (or evaluation), 0 to SHERD_METRICS - 1, exactly as to its loss.
- * The result has the sum over all ranks, of all micro-batches; what it means, and what to divide it by, is the caller's
- * affair: with a 1 for every target that was predicted, metrics[0] / target_count is the accuracy. A sum that is not finite
- * is a result like any other. Fails: STATE, ARGUMENT. */
+/* Adds `count` terms to sum number `metric` of the step (or evaluation), 0 to SHERD_METRICS - 1, exactly as to its
+ * loss. The result has the sum over all ranks, of all micro-batches; what it means, and what to divide it by, is the
+ * caller's affair: with a 1 for every target that was predicted, metrics[0] / target_count is the accuracy. A sum that
+ * is not finite is a result like any other. Fails: STATE, ARGUMENT. */
 SHERD_API sherd_status sherd_add_metric(sherd_session *session, int32_t metric, const double *terms, int64_t count);
 
 /* Tells all ranks something with the next step: its result's `flags` is the union of what every rank has raised since
@@ -155,12 +157,12 @@ SHERD_API int64_t sherd_session_step_count(const sherd_session *session);
  * alike, and the session goes on; COMM and worse. */
 SHERD_API sherd_status sherd_session_save(sherd_session *session, const char *dir, const char *note);
 
-/* Restores parameters, optimizer state, step count and loss scale from `dir`: a checkpoint, or a folder of them (the newest
- * complete one). A checkpoint of another precision is loaded too, and this is logged: what it lacks of a loss scale
- * starts anew. Collective; before the first step or between two. On success *note is the stored object, to be released
- * with sherd_note_free; NULL `note` is allowed. Fails, on all ranks alike: STATE; DATA when there is none, or it does not
- * fit the model and layout (both named); DATA, IO or MEMORY while it is read, and then parameters are undefined, as
- * after create; COMM and worse. */
+/* Restores parameters, optimizer state, step count and loss scale from `dir`: a checkpoint, or a folder of them (the
+ * newest complete one). A checkpoint of another precision is loaded too, and this is logged: what it lacks of a loss
+ * scale starts anew. Collective; before the first step or between two. On success *note is the stored object, to be
+ * released with sherd_note_free; NULL `note` is allowed. Fails, on all ranks alike: STATE; DATA when there is none, or
+ * it does not fit the model and layout (both named); DATA, IO or MEMORY while it is read, and then parameters are
+ * undefined, as after create; COMM and worse. */
 SHERD_API sherd_status sherd_session_load(sherd_session *session, const char *dir, char **note);
 SHERD_API void sherd_note_free(char *note);
 
