@@ -3,7 +3,7 @@
  * Rows are counted through all matrices of the tensor; a task has some whole ones, or some columns of one matrix. */
 #include "optim/whole_kernels.h"
 #include "optim/whole_parts.h"
-#include "runtime/base/arith.h"
+#include "runtime/base/cut.h"
 
 #include <float.h>
 #include <math.h>
@@ -25,15 +25,15 @@ typedef struct factoring {
 } factoring;
 
 static int64_t rows_of_task(const sherd_tensor *tensor) {
-    return shd_max(1, SHD_WHOLE_CHUNK_COUNT / tensor->shape[tensor->dim_count - 1]);
+    return shd_rows_per_task(tensor->shape[tensor->dim_count - 1]);
 }
 
 int64_t shd_adafactor_work_bytes(const sherd_tensor *tensor) {
-    int64_t chunks = shd_div_ceil(shd_tensor_elements(tensor), SHD_WHOLE_CHUNK_COUNT), doubles = chunks;
+    int64_t spans = shd_div_ceil(shd_tensor_elements(tensor), SHD_SPAN), doubles = spans;
     if (tensor->dim_count >= 2) {
         const shd_matrices matrices = shd_tensor_matrices(tensor);
         int64_t tasks = shd_div_ceil(matrices.count * matrices.rows, rows_of_task(tensor));
-        doubles = shd_max(chunks, matrices.count + tasks);
+        doubles = shd_max(spans, matrices.count + tasks);
     }
     return doubles * (int64_t)sizeof(double);
 }
@@ -46,9 +46,7 @@ static float blend(double weight, float before, double now) {
 
 /* The rows of task `index`: the first one, and how many. */
 static int64_t task_rows(const factoring *f, int64_t index, int64_t *count) {
-    int64_t first = index * f->task_rows;
-    *count = shd_min(f->task_rows, f->matrices.count * f->matrices.rows - first);
-    return first;
+    return shd_cut(f->matrices.count * f->matrices.rows, f->task_rows, index, count);
 }
 
 /* Scales the gradient, and moves the row means. */
@@ -121,10 +119,10 @@ static double precondition_matrices(factoring *f, shd_pool *pool) {
 
 /* --- other tensors ------------------------------------------------------------------------------------------------ */
 
-static void precondition_chunk(void *argument, int64_t index, int32_t worker) {
+static void precondition_span(void *argument, int64_t index, int32_t worker) {
     (void)worker;
     const factoring *f = argument;
-    int64_t first = index * SHD_WHOLE_CHUNK_COUNT, count = shd_min(SHD_WHOLE_CHUNK_COUNT, f->count - first);
+    int64_t count, first = shd_cut(f->count, SHD_SPAN, index, &count);
     float *values = f->step->values + first;
     f->kernels->scale(f->step->gradient_scale, values, values, count);
     f->kernels->precondition_elements((float)f->weight, (float)(epsilon * epsilon), f->step->states[2] + first, values,
@@ -132,7 +130,7 @@ static void precondition_chunk(void *argument, int64_t index, int32_t worker) {
 }
 
 static double precondition_elements(factoring *f, shd_pool *pool) {
-    shd_pool_run(pool, precondition_chunk, f, shd_div_ceil(f->count, SHD_WHOLE_CHUNK_COUNT));
+    shd_pool_run(pool, precondition_span, f, shd_div_ceil(f->count, SHD_SPAN));
     return shd_whole_square_sum(pool, f->step->values, f->count, f->step->work);
 }
 

@@ -4,7 +4,7 @@
  * second matrix, so that X goes to and fro, and A and A·A, of the shorter side squared. */
 #include "optim/whole_kernels.h"
 #include "optim/whole_parts.h"
-#include "runtime/base/arith.h"
+#include "runtime/base/cut.h"
 
 #include <math.h>
 
@@ -32,12 +32,11 @@ typedef struct follow_task {
     int64_t count;
 } follow_task;
 
-static void follow_chunk(void *argument, int64_t index, int32_t worker) {
+static void follow_span(void *argument, int64_t index, int32_t worker) {
     (void)worker;
     const follow_task *task = argument;
-    int64_t first = index * SHD_WHOLE_CHUNK_COUNT;
-    task->run(&task->constants, task->values + first, task->buffer + first,
-              shd_min(SHD_WHOLE_CHUNK_COUNT, task->count - first));
+    int64_t count, first = shd_cut(task->count, SHD_SPAN, index, &count);
+    task->run(&task->constants, task->values + first, task->buffer + first, count);
 }
 
 /* The values become what is to be made orthogonal. */
@@ -55,7 +54,7 @@ static void follow_momentum(const sherd_optimizer *optimizer, shd_pool *pool, co
                         .values = step->values,
                         .buffer = step->states[0],
                         .count = count};
-    shd_pool_run(pool, follow_chunk, &task, shd_div_ceil(count, SHD_WHOLE_CHUNK_COUNT));
+    shd_pool_run(pool, follow_span, &task, shd_div_ceil(count, SHD_SPAN));
 }
 
 /* --- Newton-Schulz ------------------------------------------------------------------------------------------------ */
@@ -72,13 +71,12 @@ typedef struct combine_task {
     const iteration *it;
 } combine_task;
 
-static void combine_chunk(void *argument, int64_t index, int32_t worker) {
+static void combine_span(void *argument, int64_t index, int32_t worker) {
     (void)worker;
     const combine_task *task = argument;
     const iteration *it = task->it;
-    int64_t first = index * SHD_WHOLE_CHUNK_COUNT, count = it->side * it->side;
-    task->kernels->combine((float)cubic, (float)quintic, it->gram + first, it->squared + first,
-                           shd_min(SHD_WHOLE_CHUNK_COUNT, count - first));
+    int64_t count, first = shd_cut(it->side * it->side, SHD_SPAN, index, &count);
+    task->kernels->combine((float)cubic, (float)quintic, it->gram + first, it->squared + first, count);
 }
 
 /* gram = cubic·A + quintic·A·A, A = X·Xᵀ, or Xᵀ·X when X is tall. */
@@ -96,7 +94,7 @@ static void make_polynomial(const iteration *it, const float *x) {
     it->multiply(it->pool,
                  &(shd_product){.m = side, .n = side, .k = side, .a = it->gram, .b = it->gram, .c = it->squared});
     combine_task task = {.kernels = shd_whole_kernels_best(), .it = it};
-    shd_pool_run(it->pool, combine_chunk, &task, shd_div_ceil(side * side, SHD_WHOLE_CHUNK_COUNT));
+    shd_pool_run(it->pool, combine_span, &task, shd_div_ceil(side * side, SHD_SPAN));
 }
 
 /* y = linear·x + gram·x, or x·gram when X is tall. */

@@ -3,7 +3,7 @@
 #include "optim/rules.h"
 #include "optim/schedule.h"
 #include "optim/update_kernels.h"
-#include "runtime/base/arith.h"
+#include "runtime/base/cut.h"
 #include "runtime/base/status.h"
 
 #include <assert.h>
@@ -138,9 +138,8 @@ static shd_update_constants make_constants(const sherd_optimizer *optimizer, con
     };
 }
 
-/* Chunks are small enough to balance threads, large enough that starting one costs nothing: 64 KiB of each array. */
-enum { CHUNK_COUNT = 16384, CHUNK_BLOCKS = CHUNK_COUNT / SHD_OPTIM_BLOCK_COUNT };
-_Static_assert(CHUNK_COUNT % SHD_CODE_BLOCK_COUNT == 0, "threads share no block of codes");
+enum { SPAN_BLOCKS = SHD_SPAN / SHD_OPTIM_BLOCK_COUNT };
+_Static_assert(SHD_SPAN % SHD_CODE_BLOCK_COUNT == 0, "threads share no block of codes");
 
 typedef struct update_task {
     const shd_optim_kernels *kernels;
@@ -171,11 +170,11 @@ static void update_blocks(const update_task *task, int64_t first, int64_t count)
     }
 }
 
-static void update_chunk(void *argument, int64_t index, int32_t worker) {
+static void update_span(void *argument, int64_t index, int32_t worker) {
     (void)worker;
     const update_task *task = argument;
     const shd_update *update = task->update;
-    int64_t first = index * CHUNK_COUNT, count = shd_min(CHUNK_COUNT, update->count - first);
+    int64_t count, first = shd_cut(update->count, SHD_SPAN, index, &count);
     if (update->codebooks[0]) {
         update_blocks(task, first, count);
         return;
@@ -194,7 +193,7 @@ void shd_optimizer_update(const sherd_optimizer *optimizer, shd_pool *pool, cons
                         .constants = make_constants(optimizer, update),
                         .update = update};
     if (update->rounded) task.round = shd_optim_round(kernels, update->rounded_dtype);
-    shd_pool_run(pool, update_chunk, &task, shd_div_ceil(update->count, CHUNK_COUNT));
+    shd_pool_run(pool, update_span, &task, shd_div_ceil(update->count, SHD_SPAN));
 }
 
 typedef struct square_task {
@@ -204,12 +203,11 @@ typedef struct square_task {
     double *partials;
 } square_task;
 
-static void square_chunk(void *argument, int64_t index, int32_t worker) {
+static void square_span(void *argument, int64_t index, int32_t worker) {
     (void)worker;
     const square_task *task = argument;
-    int64_t first = index * CHUNK_BLOCKS;
-    task->kernels->square_sums(task->values + first * SHD_OPTIM_BLOCK_COUNT,
-                               shd_min(CHUNK_BLOCKS, task->block_count - first), task->partials + first);
+    int64_t count, first = shd_cut(task->block_count, SPAN_BLOCKS, index, &count);
+    task->kernels->square_sums(task->values + first * SHD_OPTIM_BLOCK_COUNT, count, task->partials + first);
 }
 
 void shd_square_sum(shd_pool *pool, const float *values, int64_t count, double *partials, shd_exact_sum *sum) {
@@ -219,6 +217,6 @@ void shd_square_sum(shd_pool *pool, const float *values, int64_t count, double *
                         .block_count = count / SHD_OPTIM_BLOCK_COUNT,
                         .partials = partials};
     if (task.block_count == 0) return;
-    shd_pool_run(pool, square_chunk, &task, shd_div_ceil(task.block_count, CHUNK_BLOCKS));
+    shd_pool_run(pool, square_span, &task, shd_div_ceil(task.block_count, SPAN_BLOCKS));
     for (int64_t block = 0; block < task.block_count; block++) shd_exact_sum_add(sum, partials[block]);
 }

@@ -1,10 +1,7 @@
 #include "optim/rounding.h"
 
 #include "optim/update_kernels.h"
-#include "runtime/base/arith.h"
-
-/* 64 KiB are read by one task: enough to be worth a thread. */
-enum { CHUNK_COUNT = 16384 };
+#include "runtime/base/cut.h"
 
 typedef struct rounding {
     shd_round_fn run;
@@ -13,15 +10,15 @@ typedef struct rounding {
     int64_t count;
 } rounding;
 
-static void round_chunk(void *argument, int64_t index, int32_t worker) {
+static void round_span(void *argument, int64_t index, int32_t worker) {
     (void)worker;
     const rounding *task = argument;
-    int64_t first = index * CHUNK_COUNT;
-    task->run(task->from + first, task->to + first, shd_min(CHUNK_COUNT, task->count - first));
+    int64_t count, first = shd_cut(task->count, SHD_SPAN, index, &count);
+    task->run(task->from + first, task->to + first, count);
 }
 
 void shd_round_span(shd_pool *pool, sherd_dtype dtype, int64_t count, const float *from, void *to) {
     if (count == 0) return;
     rounding task = {.run = shd_optim_round(shd_optim_kernels_best(), dtype), .from = from, .to = to, .count = count};
-    shd_pool_run(pool, round_chunk, &task, shd_div_ceil(count, CHUNK_COUNT));
+    shd_pool_run(pool, round_span, &task, shd_div_ceil(count, SHD_SPAN));
 }

@@ -3,6 +3,7 @@
 #include "optim/update_kernels.h"
 
 #include "optim/codebook_kernels.h"
+#include "optim/square_lanes.h"
 #include "runtime/base/dtype.h"
 
 #include <math.h>
@@ -94,17 +95,10 @@ static void update_sgd_nesterov(const shd_update_constants *constants, float *re
 }
 
 static void sum_squares(const float *restrict values, int64_t block_count, double *restrict partials) {
-    enum { LANES = 16 };
     for (int64_t block = 0; block < block_count; block++, values += SHD_OPTIM_BLOCK_COUNT) {
-        double lanes[LANES] = {0};
-        for (int row = 0; row < SHD_OPTIM_BLOCK_COUNT; row += LANES)
-            for (int lane = 0; lane < LANES; lane++) {
-                double value = values[row + lane];
-                lanes[lane] += value * value;
-            }
-        double sum = lanes[0];
-        for (int lane = 1; lane < LANES; lane++) sum += lanes[lane];
-        partials[block] = sum;
+        double lanes[SQUARE_LANES] = {0};
+        square_lanes_add(values, SHD_OPTIM_BLOCK_COUNT / SQUARE_LANES, lanes);
+        partials[block] = square_lanes_fold(lanes);
     }
 }
 

@@ -2,7 +2,7 @@
 
 #include "optim/whole_kernels.h"
 #include "optim/whole_parts.h"
-#include "runtime/base/arith.h"
+#include "runtime/base/cut.h"
 
 #include <assert.h>
 
@@ -69,36 +69,32 @@ typedef struct pass_task {
     int64_t count;
 } pass_task;
 
-static int64_t chunk_length(const pass_task *pass, int64_t index) {
-    return shd_min(SHD_WHOLE_CHUNK_COUNT, pass->count - index * SHD_WHOLE_CHUNK_COUNT);
-}
-
 static void run_pass(shd_pool *pool, shd_task_fn task, pass_task *pass) {
     pass->kernels = shd_whole_kernels_best();
-    shd_pool_run(pool, task, pass, shd_div_ceil(pass->count, SHD_WHOLE_CHUNK_COUNT));
+    shd_pool_run(pool, task, pass, shd_div_ceil(pass->count, SHD_SPAN));
 }
 
-static void scale_chunk(void *argument, int64_t index, int32_t worker) {
+static void scale_span(void *argument, int64_t index, int32_t worker) {
     (void)worker;
     const pass_task *pass = argument;
-    int64_t first = index * SHD_WHOLE_CHUNK_COUNT;
-    pass->kernels->scale(pass->factor, pass->from + first, pass->to + first, chunk_length(pass, index));
+    int64_t count, first = shd_cut(pass->count, SHD_SPAN, index, &count);
+    pass->kernels->scale(pass->factor, pass->from + first, pass->to + first, count);
 }
 
 void shd_whole_scale(shd_pool *pool, float factor, const float *values, float *out, int64_t count) {
-    run_pass(pool, scale_chunk, &(pass_task){.factor = factor, .from = values, .to = out, .count = count});
+    run_pass(pool, scale_span, &(pass_task){.factor = factor, .from = values, .to = out, .count = count});
 }
 
-static void take_chunk(void *argument, int64_t index, int32_t worker) {
+static void take_span(void *argument, int64_t index, int32_t worker) {
     (void)worker;
     const pass_task *pass = argument;
-    int64_t first = index * SHD_WHOLE_CHUNK_COUNT;
-    pass->kernels->take(pass->factor, pass->to + first, pass->from + first, chunk_length(pass, index));
+    int64_t count, first = shd_cut(pass->count, SHD_SPAN, index, &count);
+    pass->kernels->take(pass->factor, pass->to + first, pass->from + first, count);
 }
 
 void shd_whole_take(shd_pool *pool, float *parameters, const float *steps, int64_t count, double lr,
                     double weight_decay) {
-    run_pass(pool, take_chunk,
+    run_pass(pool, take_span,
              &(pass_task){.factor = (float)(1 - lr * weight_decay), .from = steps, .to = parameters, .count = count});
 }
 
@@ -107,17 +103,17 @@ typedef struct square_task {
     double *partials;
 } square_task;
 
-static void square_chunk(void *argument, int64_t index, int32_t worker) {
+static void square_span(void *argument, int64_t index, int32_t worker) {
     (void)worker;
     const square_task *task = argument;
-    task->partials[index] = task->pass.kernels->square_sum(task->pass.from + index * SHD_WHOLE_CHUNK_COUNT,
-                                                           chunk_length(&task->pass, index));
+    int64_t count, first = shd_cut(task->pass.count, SHD_SPAN, index, &count);
+    task->partials[index] = task->pass.kernels->square_sum(task->pass.from + first, count);
 }
 
 double shd_whole_square_sum(shd_pool *pool, const float *values, int64_t count, void *work) {
     square_task task = {.pass = {.from = values, .count = count}, .partials = work};
-    run_pass(pool, square_chunk, &task.pass);
+    run_pass(pool, square_span, &task.pass);
     double sum = 0;
-    for (int64_t i = 0; i < shd_div_ceil(count, SHD_WHOLE_CHUNK_COUNT); i++) sum += task.partials[i];
+    for (int64_t i = 0; i < shd_div_ceil(count, SHD_SPAN); i++) sum += task.partials[i];
     return sum;
 }

@@ -1,12 +1,12 @@
 /* Compiled once for each instruction set, as update_kernels.c is. */
 #include "optim/whole_kernels.h"
 
+#include "optim/square_lanes.h"
+
 #include <math.h>
 
 #define PASTE_(a, b) a##b
 #define PASTE(a, b)  PASTE_(a, b)
-
-enum { LANES = 16 };
 
 static inline float follow_one(const shd_momentum_constants *c, float gradient, float *buffer) {
     *buffer = c->momentum * *buffer + c->momentum_rest * gradient;
@@ -36,22 +36,12 @@ static void combine(float linear, float square, float *restrict gram, const floa
     for (int64_t i = 0; i < count; i++) gram[i] = linear * gram[i] + square * squared[i];
 }
 
-static double fold(const double lanes[LANES]) {
-    double sum = lanes[0];
-    for (int lane = 1; lane < LANES; lane++) sum += lanes[lane];
-    return sum;
-}
-
 static double square_sum(const float *values, int64_t count) {
-    double lanes[LANES] = {0};
-    int64_t i = 0;
-    for (; i + LANES <= count; i += LANES)
-        for (int lane = 0; lane < LANES; lane++) {
-            double value = values[i + lane];
-            lanes[lane] += value * value;
-        }
-    for (; i < count; i++) lanes[i % LANES] += (double)values[i] * (double)values[i];
-    return fold(lanes);
+    double lanes[SQUARE_LANES] = {0};
+    square_lanes_add(values, count / SQUARE_LANES, lanes);
+    for (int64_t i = count / SQUARE_LANES * SQUARE_LANES; i < count; i++)
+        lanes[i % SQUARE_LANES] += (double)values[i] * (double)values[i];
+    return square_lanes_fold(lanes);
 }
 
 static void column_square_sums(const float *restrict values, int64_t rows, int64_t stride, int64_t columns,

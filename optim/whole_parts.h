@@ -4,9 +4,6 @@
 
 #include "optim/whole.h"
 
-/* Elements of a task: as in optimizer.c, few enough to balance threads, many enough that starting one costs nothing. */
-enum { SHD_WHOLE_CHUNK_COUNT = 16384 };
-
 int64_t shd_tensor_elements(const sherd_tensor *tensor);
 
 /* The larger one, but a NaN stays: states and gradients that are none must not pass for sound. */

@@ -2,7 +2,7 @@
 #include "runtime/ops/ops.h"
 
 #include "runtime/base/dtype.h"
-#include "runtime/ops/cut.h"
+#include "runtime/base/cut.h"
 #include "runtime/ops/kernels/kernels.h"
 
 #include <stddef.h>
@@ -33,7 +33,7 @@ static void run(const shd_math *math, shd_task_fn task, elementwise operands) {
 static void gelu_task(void *argument, int64_t index, int32_t worker) {
     (void)worker;
     const elementwise *e = argument;
-    int64_t length, at = shd_piece(e->count, SHD_SPAN, index, &length);
+    int64_t length, at = shd_cut(e->count, SHD_SPAN, index, &length);
     e->kernels->gelu(length, input(e, 0, at), output(e, 0, at));
 }
 
@@ -44,7 +44,7 @@ void shd_op_gelu(const shd_math *math, int64_t count, const void *x, void *y) {
 static void gelu_backward_task(void *argument, int64_t index, int32_t worker) {
     (void)worker;
     const elementwise *e = argument;
-    int64_t length, at = shd_piece(e->count, SHD_SPAN, index, &length);
+    int64_t length, at = shd_cut(e->count, SHD_SPAN, index, &length);
     e->kernels->gelu_backward(length, input(e, 0, at), input(e, 1, at), output(e, 0, at));
 }
 
@@ -55,7 +55,7 @@ void shd_op_gelu_backward(const shd_math *math, int64_t count, const void *x, co
 static void relu_task(void *argument, int64_t index, int32_t worker) {
     (void)worker;
     const elementwise *e = argument;
-    int64_t length, at = shd_piece(e->count, SHD_SPAN, index, &length);
+    int64_t length, at = shd_cut(e->count, SHD_SPAN, index, &length);
     e->kernels->relu(length, input(e, 0, at), output(e, 0, at));
 }
 
@@ -66,7 +66,7 @@ void shd_op_relu(const shd_math *math, int64_t count, const void *x, void *y) {
 static void relu_backward_task(void *argument, int64_t index, int32_t worker) {
     (void)worker;
     const elementwise *e = argument;
-    int64_t length, at = shd_piece(e->count, SHD_SPAN, index, &length);
+    int64_t length, at = shd_cut(e->count, SHD_SPAN, index, &length);
     e->kernels->relu_backward(length, input(e, 0, at), input(e, 1, at), output(e, 0, at));
 }
 
@@ -77,7 +77,7 @@ void shd_op_relu_backward(const shd_math *math, int64_t count, const void *y, co
 static void swiglu_task(void *argument, int64_t index, int32_t worker) {
     (void)worker;
     const elementwise *e = argument;
-    int64_t length, at = shd_piece(e->count, SHD_SPAN, index, &length);
+    int64_t length, at = shd_cut(e->count, SHD_SPAN, index, &length);
     e->kernels->swiglu(length, input(e, 0, at), input(e, 1, at), output(e, 0, at));
 }
 
@@ -88,7 +88,7 @@ void shd_op_swiglu(const shd_math *math, int64_t count, const void *gate, const 
 static void swiglu_backward_task(void *argument, int64_t index, int32_t worker) {
     (void)worker;
     const elementwise *e = argument;
-    int64_t length, at = shd_piece(e->count, SHD_SPAN, index, &length);
+    int64_t length, at = shd_cut(e->count, SHD_SPAN, index, &length);
     e->kernels->swiglu_backward(length, input(e, 0, at), input(e, 1, at), input(e, 2, at), output(e, 0, at),
                                 output(e, 1, at));
 }

@@ -20,7 +20,7 @@
 
 #include "runtime/base/dtype.h"
 #include "runtime/base/random.h"
-#include "runtime/ops/cut.h"
+#include "runtime/base/cut.h"
 #include "runtime/ops/half_product.h"
 #include "runtime/ops/kernels/kernels.h"
 #include "runtime/ops/product.h"
@@ -144,7 +144,7 @@ static int64_t first_seen(const query_block *b, int64_t row) { return b->starts 
 static query_block block_of(const attention_call *call, int64_t sequence, int64_t head, int64_t block) {
     const shd_attention *a = call->a;
     query_block b;
-    b.first = shd_piece(a->context, BLOCK_ROWS, block, &b.rows);
+    b.first = shd_cut(a->context, BLOCK_ROWS, block, &b.rows);
     b.keys = a->past + b.first + b.rows;
     const int64_t row = sequence * a->context, kv_head = head / (a->heads / a->kv_heads);
     b.q_at = (row + b.first) * a->q_stride + head * a->head_size;

@@ -2,7 +2,7 @@
 #include "runtime/ops/ops.h"
 
 #include "runtime/base/dtype.h"
-#include "runtime/ops/cut.h"
+#include "runtime/base/cut.h"
 #include "runtime/ops/kernels/kernels.h"
 
 #include <math.h>
@@ -51,7 +51,7 @@ static void row(const cross_entropy *c, int64_t i) {
 static void cross_entropy_task(void *argument, int64_t index, int32_t worker) {
     (void)worker;
     const cross_entropy *c = argument;
-    int64_t count, first = shd_piece(c->rows, shd_rows_per_task(c->vocabulary), index, &count);
+    int64_t count, first = shd_cut(c->rows, shd_rows_per_task(c->vocabulary), index, &count);
     for (int64_t i = first; i < first + count; i++) row(c, i);
 }
 

@@ -2,7 +2,7 @@
 #include "runtime/ops/dropout.h"
 
 #include "runtime/base/dtype.h"
-#include "runtime/ops/cut.h"
+#include "runtime/base/cut.h"
 #include "runtime/ops/kernels/kernels.h"
 #include "runtime/ops/ops.h"
 
@@ -33,7 +33,7 @@ static void rows_task(void *argument, int64_t index, int32_t worker) {
     (void)worker;
     const dropout_call *c = argument;
     int64_t rows;
-    const int64_t first = shd_piece(c->rows, shd_rows_per_task(c->columns), index, &rows);
+    const int64_t first = shd_cut(c->rows, shd_rows_per_task(c->columns), index, &rows);
     for (int64_t i = first; i < first + rows; i++) {
         const shd_mask_row mask = {.key = c->dropout->key,
                                    .sequence = (uint64_t)(c->dropout->first_sequence + i / c->context),

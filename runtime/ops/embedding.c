@@ -3,7 +3,7 @@
 #include "runtime/ops/ops.h"
 
 #include "runtime/base/dtype.h"
-#include "runtime/ops/cut.h"
+#include "runtime/base/cut.h"
 #include "runtime/ops/kernels/kernels.h"
 
 #include <string.h>
@@ -24,7 +24,7 @@ typedef struct embedding {
 static void forward_task(void *argument, int64_t index, int32_t worker) {
     (void)worker;
     const embedding *e = argument;
-    int64_t count, first = shd_piece(e->rows, shd_rows_per_task(e->columns), index, &count);
+    int64_t count, first = shd_cut(e->rows, shd_rows_per_task(e->columns), index, &count);
     for (int64_t i = first; i < first + count; i++) {
         const void *token = shd_const_element(e->dtype, e->token, e->ids[i] * e->columns);
         void *y = shd_element(e->dtype, e->y, i * e->columns);
@@ -39,14 +39,14 @@ static void forward_task(void *argument, int64_t index, int32_t worker) {
 static void zero_task(void *argument, int64_t index, int32_t worker) {
     (void)worker;
     const embedding *e = argument;
-    int64_t count, at = shd_piece(e->vocabulary * e->columns, SHD_SPAN, index, &count);
+    int64_t count, at = shd_cut(e->vocabulary * e->columns, SHD_SPAN, index, &count);
     memset(e->dtoken + at, 0, sizeof(float) * (size_t)count);
 }
 
 static void scatter_task(void *argument, int64_t index, int32_t worker) {
     (void)worker;
     const embedding *e = argument;
-    int64_t width, at = shd_piece(e->columns, SCATTER_COLUMNS, index, &width);
+    int64_t width, at = shd_cut(e->columns, SCATTER_COLUMNS, index, &width);
     for (int64_t i = 0; i < e->rows; i++) {
         float *sum = e->dtoken + e->ids[i] * e->columns + at;
         e->kernels->accumulate(width, shd_const_element(e->dtype, e->dy, i * e->columns + at), sum);
@@ -56,7 +56,7 @@ static void scatter_task(void *argument, int64_t index, int32_t worker) {
 static void position_task(void *argument, int64_t index, int32_t worker) {
     (void)worker;
     const embedding *e = argument;
-    int64_t count, first = shd_piece(e->context, shd_rows_per_task(e->columns), index, &count);
+    int64_t count, first = shd_cut(e->context, shd_rows_per_task(e->columns), index, &count);
     for (int64_t t = first; t < first + count; t++) {
         float *sum = e->dposition + t * e->columns;
         memset(sum, 0, sizeof(float) * (size_t)e->columns);

@@ -9,7 +9,7 @@
 #include "runtime/base/clock.h"
 #include "runtime/base/dtype.h"
 #include "runtime/base/log.h"
-#include "runtime/ops/cut.h"
+#include "runtime/base/cut.h"
 #include "runtime/ops/half_product.h"
 #include "runtime/ops/kernels/kernels.h"
 #include "runtime/ops/product.h"
@@ -111,8 +111,8 @@ static bool seed_tile(const tiled_product *t, const tile *at) {
 
 static tile tile_at(const tiled_product *t, int64_t index) {
     tile at;
-    at.row = shd_piece(t->product->m, t->tile_rows, index / t->tiles_across, &at.rows);
-    at.column = shd_piece(t->product->n, t->tile_columns, index % t->tiles_across, &at.columns);
+    at.row = shd_cut(t->product->m, t->tile_rows, index / t->tiles_across, &at.rows);
+    at.column = shd_cut(t->product->n, t->tile_columns, index % t->tiles_across, &at.columns);
     return at;
 }
 

@@ -3,7 +3,7 @@
 #include "runtime/ops/ops.h"
 
 #include "runtime/base/dtype.h"
-#include "runtime/ops/cut.h"
+#include "runtime/base/cut.h"
 #include "runtime/ops/kernels/kernels.h"
 
 #include <stddef.h>
@@ -23,7 +23,7 @@ typedef struct norm {
 static void forward_task(void *argument, int64_t index, int32_t worker) {
     (void)worker;
     const norm *n = argument;
-    int64_t count, first = shd_piece(n->rows, shd_rows_per_task(n->columns), index, &count);
+    int64_t count, first = shd_cut(n->rows, shd_rows_per_task(n->columns), index, &count);
     for (int64_t i = first; i < first + count; i++) {
         const void *x = shd_const_element(n->dtype, n->x, i * n->columns);
         void *y = shd_element(n->dtype, n->y, i * n->columns);
@@ -37,7 +37,7 @@ static void forward_task(void *argument, int64_t index, int32_t worker) {
 static void input_backward_task(void *argument, int64_t index, int32_t worker) {
     (void)worker;
     const norm *n = argument;
-    int64_t count, first = shd_piece(n->rows, shd_rows_per_task(n->columns), index, &count);
+    int64_t count, first = shd_cut(n->rows, shd_rows_per_task(n->columns), index, &count);
     for (int64_t i = first; i < first + count; i++) {
         const int64_t at = i * n->columns;
         const void *residual = n->residual ? shd_const_element(n->dtype, n->residual, at) : NULL;
@@ -55,7 +55,7 @@ static void input_backward_task(void *argument, int64_t index, int32_t worker) {
 static void weight_backward_task(void *argument, int64_t index, int32_t worker) {
     (void)worker;
     const norm *n = argument;
-    int64_t width, at = shd_piece(n->columns, SHD_SLAB, index, &width);
+    int64_t width, at = shd_cut(n->columns, SHD_SLAB, index, &width);
     n->kernels->norm_weight_backward(n->rows, width, n->columns, shd_const_element(n->dtype, n->x, at), n->mean,
                                      n->rstd, shd_const_element(n->dtype, n->dy, at),
                                      n->dweight ? n->dweight + at : NULL, n->dbias ? n->dbias + at : NULL);
@@ -133,7 +133,7 @@ typedef struct column_sum {
 static void column_sum_task(void *argument, int64_t index, int32_t worker) {
     (void)worker;
     const column_sum *c = argument;
-    int64_t width, at = shd_piece(c->columns, SHD_SLAB, index, &width);
+    int64_t width, at = shd_cut(c->columns, SHD_SLAB, index, &width);
     c->kernels->column_sum(c->rows, width, c->columns, shd_const_element(c->dtype, c->x, at), c->sum + at);
 }
 

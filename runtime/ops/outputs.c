@@ -2,7 +2,7 @@
 #include "runtime/ops/ops.h"
 
 #include "runtime/base/dtype.h"
-#include "runtime/ops/cut.h"
+#include "runtime/base/cut.h"
 #include "runtime/ops/kernels/kernels.h"
 
 #include <math.h>
@@ -29,7 +29,7 @@ static void run(const shd_math *math, shd_task_fn task, rowwise operands) {
 
 /* The rows of piece `index`: the first, and how many in *count. */
 static int64_t rows_of(const rowwise *r, int64_t index, int64_t *count) {
-    return shd_piece(r->rows, shd_rows_per_task(r->columns), index, count);
+    return shd_cut(r->rows, shd_rows_per_task(r->columns), index, count);
 }
 
 static void add_bias_task(void *argument, int64_t index, int32_t worker) {

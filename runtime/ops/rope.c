@@ -2,7 +2,7 @@
 #include "runtime/ops/ops.h"
 
 #include "runtime/base/dtype.h"
-#include "runtime/ops/cut.h"
+#include "runtime/base/cut.h"
 #include "runtime/ops/kernels/kernels.h"
 
 #include <math.h>
@@ -32,7 +32,7 @@ static void rope_task(void *argument, int64_t index, int32_t worker) {
     (void)worker;
     const rotation *r = argument;
     const int64_t half = r->head_size / 2;
-    int64_t count, first = shd_piece(r->rows, shd_rows_per_task(r->heads * r->head_size), index, &count);
+    int64_t count, first = shd_cut(r->rows, shd_rows_per_task(r->heads * r->head_size), index, &count);
     for (int64_t i = first; i < first + count; i++) {
         const float *cosines = r->table + i % r->context * r->head_size;
         for (int64_t h = 0; h < r->heads; h++)
