@@ -167,7 +167,8 @@ void shd_array_shape_text(const shd_array_file *file, char out[SHD_ARRAY_SHAPE_B
 
 enum { PORTION_BYTES = 16384 };
 
-/* Element `index` of raw bytes as a number: exact but for whole numbers beyond 53 bits, which are rounded. */
+/* Element `index` of raw bytes as a number: exact but for whole numbers beyond 53 bits, which are rounded. What is not
+ * false is true, 1, as in NumPy. */
 static double element(shd_array_type type, const unsigned char *raw, int64_t index) {
     switch (type) {
 #define CASE(name, bits, npy, safetensors)                                                                             \
@@ -176,6 +177,7 @@ static double element(shd_array_type type, const unsigned char *raw, int64_t ind
         memcpy(&value, raw + (size_t)index * sizeof value, sizeof value);                                              \
         if (SHD_ARRAY_##name == SHD_ARRAY_F16) return (double)shd_fp16_widen((uint16_t)value);                         \
         if (SHD_ARRAY_##name == SHD_ARRAY_BF16) return (double)shd_bf16_widen((uint16_t)value);                        \
+        if (SHD_ARRAY_##name == SHD_ARRAY_BOOL) return value != 0;                                                     \
         return (double)value;                                                                                          \
     }
         SHD_ARRAY_TYPE_MAP(CASE)
