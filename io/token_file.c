@@ -1,6 +1,7 @@
 #define XXH_STATIC_LINKING_ONLY /* the streaming state on the stack */
 #include "io/token_file.h"
 
+#include "io/npy.h"
 #include "runtime/base/arith.h"
 #include "runtime/base/memory.h"
 #include "runtime/base/status.h"
@@ -81,7 +82,18 @@ static sherd_status read_llmc_header(shd_token_file *file) {
     return SHERD_OK;
 }
 
+/* With a format that has no header, an array's header would pass for tokens. */
+static sherd_status refuse_array(shd_token_file *file) {
+    unsigned char start[SHD_NPY_MAGIC_BYTES] = {0};
+    SHD_TRY(read_at(file, 0, shd_min(SHD_NPY_MAGIC_BYTES, file->file.bytes), start));
+    if (!shd_npy_is(start)) return SHERD_OK;
+    return shd_fail(SHERD_DATA,
+                    "%s: a .npy array and no token file; write its ids alone: a.astype('<u2').tofile('tokens.u16')",
+                    file->file.path);
+}
+
 static sherd_status read_layout(shd_token_file *file) {
+    SHD_TRY(refuse_array(file));
     if (file->format == SHD_FORMAT_AUTO) SHD_TRY(find_format(file));
     file->token_bytes = file->format == SHD_FORMAT_U32 ? 4 : file->format == SHD_FORMAT_TEXT ? 1 : 2;
     if (file->format == SHD_FORMAT_LLMC) {

@@ -64,7 +64,8 @@ static void measure(plain_file *file, shd_job_format format) {
     size_t width = file->format == SHD_FORMAT_U32 ? 4 : file->format == SHD_FORMAT_TEXT ? 1 : 2, length = file->length;
     file->first_byte = 0;
     file->count = (int64_t)(length / width);
-    file->legal = file->format != SHD_FORMAT_AUTO && length % width == 0;
+    bool array = length >= 6 && memcmp(file->bytes, "\x93NUMPY", 6) == 0;
+    file->legal = file->format != SHD_FORMAT_AUTO && length % width == 0 && !array;
     if (file->format != SHD_FORMAT_LLMC) return;
     file->first_byte = 1024;
     file->count = length >= 1024 ? word_at(file->bytes + 8) : 0;

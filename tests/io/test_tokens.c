@@ -188,6 +188,12 @@ Test(tokens, of_files_that_are_no_token_files_are_refused, .timeout = 20) {
                      "what.bin: 6 bytes are too few for an llmc header of 1024; is data.format right?");
     cr_expect_str_eq(refusal("none.txt", SHD_FORMAT_AUTO, 1),
                      "none.txt: cannot open the token file: No such file or directory");
+    static const unsigned char array[] = {0x93, 'N', 'U', 'M', 'P', 'Y', 1, 0, 0, 0, 0, 0};
+    write_file("array.u16", array, sizeof array);
+    for (int format = SHD_FORMAT_AUTO; format <= SHD_FORMAT_TEXT; format++)
+        cr_expect_str_eq(refusal("array.u16", (shd_job_format)format, 1),
+                         "array.u16: a .npy array and no token file; write its ids alone: "
+                         "a.astype('<u2').tofile('tokens.u16')");
     mkdir("folder.txt", 0700);
     cr_expect_str_eq(refusal("folder.txt", SHD_FORMAT_AUTO, 1), "folder.txt: not a regular file; a token file is one");
     mkfifo("fifo.txt", 0600);
