@@ -2,6 +2,7 @@
 
 #include "io/file.h"
 #include "io/folder.h"
+#include "io/job_keys.h"
 #include "runtime/base/arith.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/log.h"
@@ -46,12 +47,12 @@ sherd_status shd_preflight_memory(const shd_job *job, const shd_plan *plan) {
     if (!shd_mul_checked(plan->allocated_bytes, job->run.ranks, &wanted)) wanted = INT64_MAX;
     if (wanted <= there) return check_address_space(plan);
     const char *stage = job->run.ranks > 1 && job->shard.stage < 3 ? ", or set shard.stage: 3" : "";
-    sherd_status status =
-        shd_fail(SHERD_CONFIG,
-                 "%lld rank%s of %lld bytes need %.1f GiB, and this machine has %.1f GiB; lower train.micro_batch, "
-                 "model.context or the size of the model%s ('sherd plan' shows what takes how much)",
-                 (long long)job->run.ranks, job->run.ranks == 1 ? "" : "s", (long long)plan->allocated_bytes,
-                 gib(wanted), gib(there), stage);
+    sherd_status status = shd_fail(
+        SHERD_CONFIG,
+        "%lld rank%s of %lld bytes need %.1f GiB, and this machine has %.1f GiB; lower train.micro_batch%s or the "
+        "size of the model%s ('sherd plan' shows what takes how much)",
+        (long long)job->run.ranks, job->run.ranks == 1 ? "" : "s", (long long)plan->allocated_bytes, gib(wanted),
+        gib(there), shd_job_has(job, "model.context") ? ", model.context" : "", stage);
     return shd_job_fail_within(job, status);
 }
 

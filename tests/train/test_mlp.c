@@ -282,5 +282,8 @@ Test(mlp, data_that_do_not_fit_are_refused_before_a_rank_starts) {
     cr_expect(strstr(sherd_last_error(), "y.npy: classes are whole numbers from 0 on"), "%s", sherd_last_error());
     cr_expect_eq(check_job(still_job, SET("model.loss=cross_entropy")), SHERD_CONFIG);
     cr_expect(strstr(sherd_last_error(), "model.outputs 1 is too few"), "%s", sherd_last_error());
+    /* Too large: the advice names no key that the family does not have. */
+    cr_expect_eq(check_job(still_job, SET("model.hidden=4194304", "model.n_layer=4096")), SHERD_CONFIG);
+    cr_expect(strstr(sherd_last_error(), "lower train.micro_batch or the size of the model"), "%s", sherd_last_error());
     cr_expect_eq(check_job(still_job, SET("train.seed=1")), SHERD_OK, "%s", sherd_last_error());
 }
