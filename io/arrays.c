@@ -6,6 +6,7 @@
 #include "runtime/base/memory.h"
 #include "runtime/base/status.h"
 
+#include <math.h>
 #include <string.h>
 
 enum { OPEN_FILES = 64 };
@@ -162,6 +163,17 @@ static sherd_status read_class(const shd_arrays *arrays, shd_array_file *targets
     return SHERD_OK;
 }
 
+static sherd_status check_limit(const shd_arrays *arrays, const shd_array_file *file, int64_t row,
+                                const float *inputs) {
+    for (int64_t i = 0; arrays->shape.input_limit > 0 && i < arrays->shape.input_count; i++)
+        if (fabs((double)inputs[i]) >= arrays->shape.input_limit)
+            return shd_fail(SHERD_DATA,
+                            "%s: element %lld of row %lld is %g with data.input_scale, and fp16 ends at 65504; lower "
+                            "data.input_scale, or take train.precision: bf16",
+                            file->file.path, (long long)i, (long long)row, (double)inputs[i]);
+    return SHERD_OK;
+}
+
 sherd_status shd_arrays_read(shd_arrays *arrays, int64_t index, float *inputs, int32_t *class_out, float *numbers,
                              int64_t *counted) {
     const shd_sample_shape *shape = &arrays->shape;
@@ -169,6 +181,7 @@ sherd_status shd_arrays_read(shd_arrays *arrays, int64_t index, float *inputs, i
     int64_t row = index - from->first;
     SHD_TRY(
         shd_array_file_read(&from->inputs, row * shape->input_count, shape->input_count, shape->input_scale, inputs));
+    SHD_TRY(check_limit(arrays, &from->inputs, row, inputs));
     if (shape->classes) return read_class(arrays, &from->targets, row, class_out, counted);
     SHD_TRY(shd_array_file_read(&from->targets, row * shape->output_count, shape->output_count, 1, numbers));
     *counted = shape->output_count;

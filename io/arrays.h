@@ -20,6 +20,7 @@ typedef struct shd_sample_shape {
     bool classes;          /* targets are classes, from 0 on, else numbers */
     int64_t ignored_label; /* a class that counts for nothing; INT64_MIN: none */
     double input_scale;    /* inputs are multiplied by it */
+    double input_limit;    /* inputs, so multiplied, of this magnitude or more are infinite in fp16; 0: none are */
 } shd_sample_shape;
 
 typedef struct shd_arrays_config {
@@ -42,8 +43,8 @@ shd_source_summary shd_arrays_summarize(const shd_arrays *arrays);
 
 /* Reads sample `index` in [0, S): its inputs, and of its target the class (-1: ignored) or the numbers; the other may be
  * NULL. *counted: targets that count, 0 or 1 with classes, else output_count. Allocates nothing.
- * Fails: DATA (a class that is not below output_count, a number that is not finite, with file and row; a file whose
- * length has changed), IO. Threads: one at a time. */
+ * Fails: DATA (a class that is not below output_count, a number that is not finite or an input at the limit, with file
+ * and row; a file whose length has changed), IO. Threads: one at a time. */
 sherd_status shd_arrays_read(shd_arrays *arrays, int64_t index, float *inputs, int32_t *class_out, float *numbers,
                              int64_t *counted);
 

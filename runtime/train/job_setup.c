@@ -74,13 +74,17 @@ void shd_job_options(const shd_job *job, sherd_options *out) {
     out->start_timeout_s = job->run.start_timeout_s;
 }
 
+/* The least number that rounds to infinity in fp16, which ends at 65504. */
+static const double FP16_LIMIT = 65520;
+
 bool shd_job_samples(const shd_job *job, shd_sample_shape *out) {
     if (job->model.family != SHD_JOB_MLP) return false;
     *out = (shd_sample_shape){.input_count = job->model.inputs,
                               .output_count = job->model.outputs,
                               .classes = job->model.loss == SHD_JOB_CROSS_ENTROPY,
                               .ignored_label = job->data.ignored_label,
-                              .input_scale = job->data.input_scale};
+                              .input_scale = job->data.input_scale,
+                              .input_limit = job->train.precision == SHERD_FP16 ? FP16_LIMIT : 0};
     return true;
 }
 

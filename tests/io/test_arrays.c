@@ -155,6 +155,31 @@ Test(arrays, refuse_a_class_that_the_model_does_not_have_when_it_is_read) {
     shd_arrays_close(arrays);
 }
 
+/* In fp16 such an input would be infinite, and each of its steps skipped. */
+Test(arrays, refuse_inputs_that_are_infinite_in_fp16_as_they_are_read) {
+    const float x[] = {1, 32759.9f, -3, 1, 2, -32760}, y[] = {1e30f, 1, 1e30f, 1};
+    const char *inputs = "x.npy", *targets = "y.npy";
+    write_npy("x.npy", "<f4", "(2, 3)", x, sizeof x);
+    write_npy("y.npy", "<f4", "(2, 2)", y, sizeof y);
+    for (int limited = 0; limited < 2; limited++) {
+        float values[3], row[2];
+        int64_t counted;
+        shd_sample_shape shape = numbers;
+        shape.input_scale = 2;
+        shape.input_limit = limited ? 65520 : 0;
+        const shd_arrays_config config = config_of(&inputs, &targets, 1, shape);
+        shd_arrays *arrays;
+        cr_assert_eq(shd_arrays_open(&config, &arrays), SHERD_OK);
+        cr_expect_eq(shd_arrays_read(arrays, 0, values, NULL, row, &counted), SHERD_OK);
+        cr_expect_eq(shd_arrays_read(arrays, 1, values, NULL, row, &counted), limited ? SHERD_DATA : SHERD_OK);
+        if (limited)
+            cr_expect_str_eq(sherd_last_error(),
+                             "x.npy: element 2 of row 1 is -65520 with data.input_scale, and fp16 ends at 65504; lower "
+                             "data.input_scale, or take train.precision: bf16");
+        shd_arrays_close(arrays);
+    }
+}
+
 /* Without an ignored class: whole numbers at the ends of what files can hold. */
 Test(arrays, refuse_every_label_that_is_no_class_where_none_is_ignored) {
     static const int64_t odd[] = {INT64_MIN, INT64_MIN + 1, INT32_MIN, -100, -1, 4, INT64_C(1) << 32, INT64_MAX};

@@ -282,6 +282,9 @@ Test(mlp, data_that_do_not_fit_are_refused_before_a_rank_starts) {
     cr_expect(strstr(sherd_last_error(), "y.npy: classes are whole numbers from 0 on"), "%s", sherd_last_error());
     cr_expect_eq(check_job(still_job, SET("model.loss=cross_entropy")), SHERD_CONFIG);
     cr_expect(strstr(sherd_last_error(), "model.outputs 1 is too few"), "%s", sherd_last_error());
+    cr_expect_eq(check_job(still_job, SET("train.precision=fp16", "data.input_scale=1.0e+5")), SHERD_DATA);
+    cr_expect(strstr(sherd_last_error(), "and fp16 ends at 65504"), "%s", sherd_last_error());
+    cr_expect_eq(check_job(still_job, SET("train.precision=bf16", "data.input_scale=1.0e+5")), SHERD_OK);
     /* Too large: the advice names no key that the family does not have. */
     cr_expect_eq(check_job(still_job, SET("model.hidden=4194304", "model.n_layer=4096")), SHERD_CONFIG);
     cr_expect(strstr(sherd_last_error(), "lower train.micro_batch or the size of the model"), "%s", sherd_last_error());
