@@ -240,7 +240,7 @@ bool case_next_policy(case_policy *policy) {
         next.replicas = meshes[rest % MESHES].replicas;
         bool half = rest >= MESHES;
         if (half) next.parameter_dtype = next.reduce_dtype = SHERD_BF16;
-        next.gradient_slots = next.world_size == 1 ? 1 : 3;
+        next.gradient_slots = next.world_size == next.replicas ? 1 : 3;
         bool legal = (!next.shared || (next.stage > 0 && next.world_size > next.replicas)) &&
                      (next.replicas == 1 || next.stage > 0);
         bool distinct = next.stage == 3 || next.prefetch == 0;

@@ -45,6 +45,70 @@ Test(direct, owners_work_on_as_many_units_as_have_slots) {
            "D1 U0 U1 D2 U2 D3 U3 D4 U4 U5 ");
 }
 
+/* --- what is read ------------------------------------------------------------------------------------------------- */
+
+/* Bytes that an instruction says it reads of buffers of a kind. */
+static int64_t bytes_read(const shd_plan *plan, const shd_program *program, const shd_instruction *instruction,
+                          shd_buffer_kind kind) {
+    int64_t bytes = 0;
+    for (int32_t i = 0; i < instruction->accesses.count; i++) {
+        const shd_access *access = &program->accesses[instruction->accesses.first + i];
+        bool whose = access->scope == SHD_SCOPE_OWN || access->peer > 0;
+        if (access->mode == SHD_ACCESS_READ && plan->buffers[access->buffer_index].kind == kind && whose)
+            bytes += access->byte_count;
+    }
+    return bytes;
+}
+
+/* Elements of a unit's whole tensors that a rank owns, or, as they are spread over shards, has in its own. */
+static int64_t count_elements(const shd_plan *plan, int32_t unit, bool owned) {
+    int64_t count = 0, begin, part;
+    const shd_group *group = &plan->groups[plan->units[unit].trainable_group];
+    int32_t rank = shd_policy_place(&plan->policy);
+    int64_t first = plan->policy.stage > 0 ? rank * group->shard_count : 0;
+    int64_t held = plan->policy.stage > 0 ? group->shard_count : group->padded_count;
+    for (int32_t t = 0; t < plan->tensor_count; t++) {
+        if (plan->places[t].unit_index != unit || !plan->places[t].whole) continue;
+        if (owned)
+            count += plan->places[t].owner == rank ? plan->places[t].element_count : 0;
+        else
+            count += shd_plan_intersect(plan, t, first, held, &begin, &part) ? part : 0;
+    }
+    return count;
+}
+
+static void check_reads(const shd_plan *plan, const shd_program *program) {
+    const shd_policy *policy = &plan->policy;
+    bool copies = policy->stage == 3 && !policy->gather_shared && shd_policy_split(policy) > 1;
+    shd_buffer_kind parameters = policy->parameter_dtype != SHERD_FP32 ? SHD_BUFFER_MASTER
+                                 : copies                              ? SHD_BUFFER_SHARD
+                                                                       : SHD_BUFFER_PARAMETERS;
+    for (int32_t i = 0; i < program->instruction_count; i++) {
+        const shd_instruction *instruction = &program->instructions[i];
+        if (instruction->op != SHD_OP_DIRECT && instruction->op != SHD_OP_UPDATE) continue;
+        bool direct = instruction->op == SHD_OP_DIRECT;
+        int64_t bytes = 4 * count_elements(plan, instruction->unit_index, direct);
+        cr_expect_eq(bytes_read(plan, program, instruction, direct ? SHD_BUFFER_ACCUMULATOR : SHD_BUFFER_GRADIENT_SLOT),
+                     bytes, "rank %d, stage %d, instruction %d", policy->rank, policy->stage, i);
+        if (direct)
+            cr_expect_eq(bytes_read(plan, program, instruction, parameters), policy->owners_read_parameters ? bytes : 0,
+                         "rank %d, stage %d, instruction %d", policy->rank, policy->stage, i);
+    }
+}
+
+/* The verifier knows only what instructions say of themselves: they say that owners read all of their tensors, and
+ * everyone the steps of all that lies in its shard. */
+Test(direct, all_that_is_read_of_whole_tensors_is_said) {
+    case_policy policy = {0};
+    while (case_next_policy(&policy))
+        for (int model = 0; model < CASE_MODELS; model++) {
+            if (!case_is_owned((case_model)model) || policy.prefetch > 0) continue;
+            case_programs made = case_compile((case_model)model, policy, SHD_PROGRAM_TRAIN, 1, false);
+            for (int32_t r = 0; r < made.rank_count; r++) check_reads(made.plans[r], made.programs[r]);
+            case_destroy(&made);
+        }
+}
+
 /* --- damage ------------------------------------------------------------------------------------------------------- */
 
 static int32_t find(const shd_program *program, shd_op op, int32_t unit) {
