@@ -397,11 +397,24 @@ static sherd_status check_init(const shd_job *job) {
     return status;
 }
 
+/* Reads all that a validation of this job will read: a bad row would end the run at its first validation, and its steps
+ * would be lost. */
+static sherd_status check_validation(job_run *run) {
+    if (run->job->train.evaluate_every == 0 || run->from.step >= run->job->train.steps) return SHERD_OK;
+    SHD_TRY(create_feed(run, run->validation_data, 1, &run->validation));
+    for (int64_t index = 0; index < run->evaluation.micro_batch_count; index++) {
+        int64_t counted;
+        SHD_TRY(shd_feed_read_padded(run->validation, index, run->evaluation.sequence_count, &counted));
+    }
+    return SHERD_OK;
+}
+
 static sherd_status check_data(job_run *run) {
     SHD_TRY(open_data(run));
     SHD_TRY(shd_dataset_sample(run->training_data));
     if (run->validation_data) SHD_TRY(shd_dataset_sample(run->validation_data));
-    return shd_resume_find(run->job, run->training_data, false, &run->from);
+    SHD_TRY(shd_resume_find(run->job, run->training_data, false, &run->from));
+    return check_validation(run);
 }
 
 static sherd_status check_all(job_run *run, const shd_plan *plan) {
