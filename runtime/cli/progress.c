@@ -44,8 +44,7 @@ void shd_progress_init(shd_progress *progress, FILE *out, int64_t steps, int64_t
                                .steps = steps,
                                .every = every < 1 ? 1 : every,
                                .first_step = -1,
-                               .start_ms = now_ms(),
-                               .last_validation = (double)NAN};
+                               .start_ms = now_ms()};
     pthread_mutex_init(&progress->lock, NULL);
 }
 
@@ -137,7 +136,8 @@ static void take(shd_progress *progress, const shd_progress_row *row) {
     }
     double speed_share = progress->last_tokens_per_s > 0 ? 0.1 : 1;
     progress->last_tokens_per_s += speed_share * (row->tokens_per_s - progress->last_tokens_per_s);
-    if (!isnan(row->validation_loss)) {
+    progress->skipped_count += row->skipped;
+    if (row->validated) {
         progress->last_validation = row->validation_loss;
         progress->last_validation_step = row->step;
         progress->last_validation_accuracy = row->validation_accuracy;
@@ -148,7 +148,7 @@ void shd_progress_step(shd_progress *progress, const shd_progress_row *row) {
     pthread_mutex_lock(&progress->lock);
     take(progress, row);
     double at_ms = now_ms();
-    bool last = row->step == progress->steps, validated = !isnan(row->validation_loss);
+    bool last = row->step == progress->steps, validated = row->validated;
     if (progress->live && (last || at_ms - progress->drawn_ms >= REDRAW_MS)) draw(progress, at_ms);
     if (!progress->live && (last || validated || row->step % progress->every == 0)) {
         char text[SHD_PROGRESS_BYTES];
@@ -180,6 +180,25 @@ void shd_progress_say(shd_progress *progress, FILE *out, const char *line) {
     pthread_mutex_unlock(&progress->lock);
 }
 
+static void write_summary(const shd_progress *progress) {
+    FILE *out = progress->out;
+    int64_t steps = progress->last.step - progress->first_step;
+    bool validated = progress->last_validation_step > 0;
+    char spent[16];
+    shd_time_text((now_ms() - progress->start_ms) / 1e3, spent);
+    fprintf(out, "done: %" PRId64 " step%s in %s", steps, steps == 1 ? "" : "s", spent);
+    if (progress->skipped_count > 0)
+        fprintf(out, ", %" PRId64 " of %" PRId64 " step%s skipped", progress->skipped_count, steps,
+                steps == 1 ? "" : "s");
+    fprintf(out, ", loss %.4f", progress->last.loss);
+    if (progress->smooth_weight > 0) fprintf(out, " (%.4f smoothed over this run)", smoothed_loss(progress));
+    if (validated) fprintf(out, ", validation loss %.4f", progress->last_validation);
+    if (validated && progress->last.classified)
+        fprintf(out, " and accuracy %.1f%%", 100 * progress->last_validation_accuracy);
+    if (validated) fprintf(out, " after step %" PRId64, progress->last_validation_step);
+    fputc('\n', out);
+}
+
 void shd_progress_finish(shd_progress *progress, bool went_well) {
     pthread_mutex_lock(&progress->lock);
     if (progress->drawn) {
@@ -187,21 +206,7 @@ void shd_progress_finish(shd_progress *progress, bool went_well) {
         fputc('\n', progress->out);
         progress->drawn = false;
     }
-    if (went_well && progress->last.step > 0) {
-        char spent[16];
-        shd_time_text((now_ms() - progress->start_ms) / 1e3, spent);
-        fprintf(progress->out, "done: %" PRId64 " steps in %s, loss %.4f", progress->last.step - progress->first_step,
-                spent, progress->last.loss);
-        if (progress->smooth_weight > 0)
-            fprintf(progress->out, " (%.4f smoothed over this run)", smoothed_loss(progress));
-        if (!isnan(progress->last_validation))
-            fprintf(progress->out, ", validation loss %.4f", progress->last_validation);
-        if (!isnan(progress->last_validation) && progress->last.classified)
-            fprintf(progress->out, " and accuracy %.1f%%", 100 * progress->last_validation_accuracy);
-        if (!isnan(progress->last_validation))
-            fprintf(progress->out, " after step %" PRId64, progress->last_validation_step);
-        fputc('\n', progress->out);
-    }
+    if (went_well && progress->last.step > 0) write_summary(progress);
     fflush(progress->out);
     pthread_mutex_unlock(&progress->lock);
 }

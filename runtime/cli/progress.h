@@ -21,8 +21,9 @@ typedef struct shd_progress_row {
     double tokens_per_s; /* of this step, over all ranks */
     bool samples;        /* it is samples that are counted */
     int64_t peak_bytes;  /* of the rank that holds most */
+    bool validated;      /* a validation followed this step */
     double validation_loss;
-    bool classified; /* accuracies are known, that of the validation with its loss */
+    bool classified; /* there are accuracies, that of the validation with its loss */
     double accuracy, validation_accuracy;
 } shd_progress_row;
 
@@ -37,8 +38,9 @@ typedef struct shd_progress {
     double smooth_sum, smooth_weight; /* exponentially weighted loss */
     shd_progress_row last;
     double last_validation, last_validation_accuracy;
-    int64_t last_validation_step;
-    double last_tokens_per_s; /* smoothed likewise */
+    int64_t last_validation_step; /* 0: there was none */
+    int64_t skipped_count;        /* of this run's steps */
+    double last_tokens_per_s;     /* smoothed likewise */
     char line[SHD_PROGRESS_BYTES];
     bool drawn; /* `line` stands on the terminal */
     pthread_mutex_t lock;
@@ -56,7 +58,8 @@ void shd_progress_step(shd_progress *progress, const shd_progress_row *row);
 void shd_progress_format(const shd_progress *progress, double now_ms, int columns, char text[SHD_PROGRESS_BYTES]);
 /* Prints a line, then the run's line again. */
 void shd_progress_say(shd_progress *progress, FILE *out, const char *line);
-/* Leaves the last step's line on the terminal and, of a run that went well, a summary: steps, time, losses. */
+/* Leaves the last step's line on the terminal and, of a run that went well, a summary: steps, and how many of them were
+ * skipped, time, losses. */
 void shd_progress_finish(shd_progress *progress, bool went_well);
 
 /* Bytes for people: "12.3 MiB". `text` has room for 16 characters. */

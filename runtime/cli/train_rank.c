@@ -73,7 +73,8 @@ static void stepped(void *user, const shd_train_step *row) {
                                     .peak_bytes = row->peak_bytes,
                                     .samples = row->samples,
                                     .validation_loss = row->validation_loss,
-                                    .classified = !isnan(row->accuracy),
+                                    .validated = row->validated,
+                                    .classified = row->classified,
                                     .accuracy = row->accuracy,
                                     .validation_accuracy = row->validation_accuracy};
     shd_progress_step(&view->progress, &shown);

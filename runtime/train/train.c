@@ -74,8 +74,9 @@ static bool is_due(int64_t every, int64_t completed, int64_t last) {
     return every > 0 && (completed % every == 0 || completed == last);
 }
 
-/* Of no targets, none are predicted. */
-static double share_of(double correct, int64_t targets) { return targets > 0 ? correct / (double)targets : 0; }
+/* The mean of no targets is no number, and no loss of 0, which sessions tell. */
+static double loss_of(double mean, int64_t targets) { return targets > 0 ? mean : NAN; }
+static double share_of(double correct, int64_t targets) { return targets > 0 ? correct / (double)targets : NAN; }
 
 static sherd_status evaluate_if_due(job_run *run, shd_metrics_row *row) {
     const shd_job *job = run->job;
@@ -84,7 +85,7 @@ static sherd_status evaluate_if_due(job_run *run, shd_metrics_row *row) {
     sherd_evaluation found;
     SHD_TRY(
         shd_evaluate(run->session, run->model, run->pool, run->validation, &run->evaluation, &run->options, &found));
-    row->validation_loss = found.loss;
+    row->validation_loss = loss_of(found.loss, found.target_count);
     row->validation_accuracy = share_of(found.metrics[0], found.target_count);
     run->summary.validation_loss = row->validation_loss;
     if (row->classified) run->summary.validation_accuracy = row->validation_accuracy;
@@ -113,6 +114,8 @@ static sherd_status report_row(job_run *run, shd_metrics_row *row) {
                                  .loss_scale = row->loss_scale > 0 ? row->loss_scale : 1,
                                  .skipped = row->skipped,
                                  .samples = run->has_samples,
+                                 .classified = row->classified,
+                                 .validated = row->validated,
                                  .accuracy = row->classified ? row->accuracy : NAN,
                                  .validation_loss = row->validated ? row->validation_loss : NAN,
                                  .validation_accuracy =
@@ -187,10 +190,11 @@ static sherd_status run_step(job_run *run) {
     SHD_TRY(advise(run, sherd_run_step(run->session, target_count, &callbacks, &result)));
     run->summary.step++;
     run->summary.tokens_seen += shd_job_step_tokens(run->job);
-    run->summary.loss = result.loss;
+    run->summary.loss = loss_of(result.loss, result.target_count);
+    run->summary.skipped_count += result.skipped;
     run->summary.stopped = (result.flags & FLAG_STOP) && run->summary.step < run->job->train.steps;
     shd_metrics_row row = {.step = result.step,
-                           .loss = result.loss,
+                           .loss = run->summary.loss,
                            .grad_norm = result.grad_norm,
                            .lr = result.lr,
                            .loss_scale = run->job->train.precision == SHERD_FP16 ? result.loss_scale : 0,
@@ -319,6 +323,16 @@ static void log_start(const job_run *run) {
                 (long long)run->from.step, (long long)job->train.steps);
 }
 
+static void warn_if_untrained(const job_run *run) {
+    int64_t steps = run->summary.step - run->summary.first_step;
+    if (run->summary.skipped_count < steps || steps == 0) return;
+    shd_log(
+        SHERD_LOG_WARN,
+        "nothing was trained: %s skipped, as loss or gradients overflow fp16; lower train.loss_scale.initial, train "
+        "more steps, or take train.precision: bf16",
+        steps == 1 ? "the only step was" : "all steps were");
+}
+
 /* Where the time of this rank's steps went. */
 static void log_time(const job_run *run) {
     const shd_metrics_row *total = &run->total;
@@ -344,8 +358,8 @@ static sherd_status train(job_run *run, const sherd_options *place) {
     run->summary.tokens_seen = run->from.tokens_seen;
     if (run->from.step >= run->job->train.steps) {
         if (is_first_rank(run))
-            shd_log(SHERD_LOG_INFO, "nothing to do: %s has all %lld steps; raise train.steps to go on", run->from.path,
-                    (long long)run->job->train.steps);
+            shd_log(SHERD_LOG_INFO, "nothing to do: %s has all steps up to train.steps, %lld; raise it to go on",
+                    run->from.path, (long long)run->job->train.steps);
         return SHERD_OK;
     }
     SHD_TRY(start(run));
@@ -353,7 +367,10 @@ static sherd_status train(job_run *run, const sherd_options *place) {
     if (run->hooks->started) run->hooks->started(run->hooks->user, run->summary.step);
     shd_model_work_reset();
     SHD_TRY(run_steps(run));
-    if (is_first_rank(run)) log_time(run);
+    if (is_first_rank(run)) {
+        warn_if_untrained(run);
+        log_time(run);
+    }
     return SHERD_OK;
 }
 

@@ -14,13 +14,15 @@
 
 /* A step that is done; but for step_ms the same on every rank. */
 typedef struct shd_train_step {
-    int64_t step; /* completed steps, from 1 (metrics.jsonl counts steps from 0) */
-    double loss, grad_norm, lr;
+    int64_t step;               /* completed steps, from 1 (metrics.jsonl counts steps from 0) */
+    double loss, grad_norm, lr; /* loss: NaN when no target counted */
     double loss_scale;          /* of fp16, else 1 */
     bool skipped;               /* loss or gradients overflowed fp16: nothing was updated */
     bool samples;               /* what is counted are samples, not tokens */
-    double accuracy;            /* share of the classes that were predicted; NaN without classes */
-    double validation_loss;     /* NaN when none was made after this step */
+    bool classified;            /* targets are classes: there are accuracies */
+    bool validated;             /* a validation followed this step */
+    double accuracy;            /* share of the classes that were predicted; NaN without any */
+    double validation_loss;     /* NaN when none was made after this step, or no target counted in it */
     double validation_accuracy; /* likewise, and NaN without classes */
     int64_t tokens;             /* of this step, over all ranks; of mlp samples */
     double step_ms;
@@ -31,9 +33,10 @@ typedef struct shd_train_step {
 typedef struct shd_train_summary {
     int64_t first_step, step;   /* completed steps when it started and when it ended */
     int64_t tokens_seen;        /* since step 0 */
+    int64_t skipped_count;      /* of this run's steps */
     bool stopped;               /* hooks.stopping ended it */
-    double loss;                /* of the last step; NaN when there was none */
-    double validation_loss;     /* the last one; NaN when there was none */
+    double loss;                /* of the last step; NaN when there was none, or no target in it */
+    double validation_loss;     /* the last one; likewise */
     double validation_accuracy; /* likewise, and NaN without classes */
 } shd_train_summary;
 

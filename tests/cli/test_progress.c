@@ -57,11 +57,48 @@ Test(progress, a_step_with_a_validation_loss_is_shown) {
     shd_progress progress = open_progress(100, 50);
     shd_progress_start(&progress, 0);
     shd_progress_row shown = row(7, 4);
+    shown.validated = true;
     shown.validation_loss = 3.25;
     shd_progress_step(&progress, &shown);
     cr_assert(strstr(contents(&progress), "validation 3.2500"));
     shd_progress_finish(&progress, true);
     cr_assert(strstr(contents(&progress), "validation loss 3.2500 after step 7"));
+    shd_progress_fini(&progress);
+}
+
+Test(progress, a_validation_without_a_counted_target_is_shown_as_such) {
+    shd_progress progress = open_progress(100, 50);
+    shd_progress_start(&progress, 0);
+    shd_progress_row shown = row(7, (double)NAN);
+    shown.validated = true;
+    shd_progress_step(&progress, &shown);
+    cr_assert(strstr(contents(&progress), "validation nan"), "%s", text);
+    shd_progress_finish(&progress, true);
+    cr_assert(strstr(contents(&progress), ", loss nan, validation loss nan after step 7\n"), "%s", text);
+    shd_progress_fini(&progress);
+}
+
+Test(progress, the_summary_counts_skipped_steps_and_a_single_step) {
+    static const char *const says[] = {"done: 1 step in 0:00, 1 of 1 step skipped, loss ",
+                                       "done: 2 steps in 0:00, 2 of 2 steps skipped, loss ",
+                                       "done: 3 steps in 0:00, 2 of 3 steps skipped, loss "};
+    for (int count = 1; count <= 3; count++) {
+        shd_progress progress = open_progress(100, 50);
+        shd_progress_start(&progress, 10);
+        for (int step = 1; step <= count; step++) {
+            shd_progress_row shown = row(10 + step, 4);
+            shown.skipped = step < 3;
+            shd_progress_step(&progress, &shown);
+        }
+        shd_progress_finish(&progress, true);
+        cr_expect(strstr(contents(&progress), says[count - 1]), "%s", text);
+        shd_progress_fini(&progress);
+    }
+    shd_progress progress = open_progress(100, 50);
+    shd_progress_row shown = row(1, 4);
+    shd_progress_step(&progress, &shown);
+    shd_progress_finish(&progress, true);
+    cr_expect(strstr(contents(&progress), "done: 1 step in 0:00, loss "), "%s", text);
     shd_progress_fini(&progress);
 }
 
@@ -200,6 +237,7 @@ Test(progress, of_samples_shows_accuracies) {
     shd_progress_row shown = row(5, 4);
     shown.samples = shown.classified = true;
     shown.accuracy = 0.8125;
+    shown.validated = true;
     shown.validation_loss = 0.5;
     shown.validation_accuracy = 0.75;
     shd_progress_step(&progress, &shown);
@@ -217,6 +255,7 @@ Test(progress, of_tokens_has_no_accuracy) {
     shd_progress progress = open_progress(10, 5);
     shd_progress_start(&progress, 0);
     shd_progress_row shown = row(5, 4);
+    shown.validated = true;
     shown.validation_loss = 0.5;
     shd_progress_step(&progress, &shown);
     shd_progress_finish(&progress, true);

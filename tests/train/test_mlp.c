@@ -245,6 +245,39 @@ Test(mlp, metrics_count_samples_and_tell_accuracies) {
     free(text);
 }
 
+Test(mlp, of_no_counted_sample_neither_loss_nor_accuracy_is_known) {
+    static job_result result;
+    const float inputs[12 * 7] = {0};
+    int8_t labels[12];
+    memset(labels, -1, sizeof labels);
+    write_npy("x.npy", "<f4", "(12, 7)", inputs, sizeof inputs);
+    write_npy("y.npy", "|i1", "(12,)", labels, sizeof labels);
+    run_job(classes_job,
+            SET("data.train={inputs: x.npy, targets: y.npy}", "data.validation={inputs: x.npy, targets: y.npy}",
+                "train.steps=1", "train.evaluate_every=1", "optimizer.warmup_steps=0"),
+            &result);
+    expect_ok(&result);
+    const shd_train_step *step = &result.steps[0];
+    cr_assert(step->classified && step->validated);
+    cr_assert(isnan(step->loss) && isnan(step->accuracy));
+    cr_assert(isnan(step->validation_loss) && isnan(step->validation_accuracy));
+}
+
+/* Rows of the training data are refused when they are read, those of a validation before the start. */
+Test(mlp, every_row_that_a_validation_will_read_is_checked_before_the_start) {
+    float inputs[40 * 7] = {0};
+    int8_t labels[40] = {0};
+    inputs[30 * 7 + 2] = NAN;
+    write_npy("x.npy", "<f4", "(40, 7)", inputs, sizeof inputs);
+    write_npy("y.npy", "|i1", "(40,)", labels, sizeof labels);
+    const char *data = "data.validation={inputs: x.npy, targets: y.npy}";
+    cr_assert_eq(check_job(classes_job, SET(data)), SHERD_DATA);
+    cr_assert(strstr(sherd_last_error(), "x.npy") && strstr(sherd_last_error(), "30"), "%s", sherd_last_error());
+    cr_expect_eq(check_job(classes_job, SET(data, "train.evaluate_sequences=31")), SHERD_DATA);
+    cr_expect_eq(check_job(classes_job, SET(data, "train.evaluate_sequences=30")), SHERD_OK, "%s", sherd_last_error());
+    cr_expect_eq(check_job(classes_job, SET(data, "train.evaluate_every=0")), SHERD_OK, "%s", sherd_last_error());
+}
+
 Test(mlp, steps_allocate_nothing) {
     static job_result result;
     run_job(classes_job, SET("run.ranks=2", "checkpoint.every=0"), &result);

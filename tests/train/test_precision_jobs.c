@@ -8,6 +8,7 @@
 #include <criterion/criterion.h>
 #include <jansson.h>
 #include <math.h>
+#include <sherd/log.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -103,6 +104,7 @@ Test(precision_jobs, skipped_steps_are_steps_that_metrics_tell) {
     int64_t skipped = 0;
     while (skipped < 30 && result.steps[skipped].skipped) skipped++;
     cr_assert(skipped > 2 && skipped < 30, "%d steps are skipped", (int)skipped);
+    cr_assert_eq(result.summary.skipped_count, skipped);
     for (int64_t s = 0; s < 30; s++) {
         cr_assert_eq(result.steps[s].skipped, s < skipped);
         cr_assert_eq(result.steps[s].loss_scale, ldexp(1, 34 - (int)(s < skipped ? s : skipped)));
@@ -121,6 +123,32 @@ Test(precision_jobs, skipped_steps_are_steps_that_metrics_tell) {
         json_decref(row);
     }
     fclose(metrics);
+}
+
+static char warning[512];
+static void take_warning(void *user, sherd_log_level level, const char *line) {
+    (void)user;
+    if (level == SHERD_LOG_WARN) snprintf(warning, sizeof warning, "%s", line);
+}
+
+Test(precision_jobs, a_run_whose_steps_are_all_skipped_warns_that_nothing_was_trained) {
+    static job_result result;
+    static const char *const steps[] = {"train.steps=1", "train.steps=3", "train.steps=30"};
+    static const char *const says[] = {"nothing was trained: the only step was skipped",
+                                       "nothing was trained: all steps were skipped", ""};
+    make_tokens("tokens.u16", 2000, 7);
+    for (int i = 0; i < 3; i++) {
+        *warning = 0;
+        sherd_log_set(take_warning, NULL, SHERD_LOG_WARN);
+        run_job(small_job,
+                (const char *const[]){"train.precision=fp16", "train.loss_scale.initial=17179869184", steps[i],
+                                      "checkpoint.dir=none", "optimizer.warmup_steps=0", NULL},
+                &result);
+        sherd_log_set(NULL, NULL, SHERD_LOG_ERROR);
+        cr_assert_eq(result.status[0], SHERD_OK, "%s", result.cause);
+        cr_expect(i < 2 ? strncmp(warning, says[i], strlen(says[i])) == 0 : !*warning, "%s: %s", steps[i], warning);
+        cr_assert_eq(system("rm -rf none"), 0);
+    }
 }
 
 Test(precision_jobs, an_overflow_at_the_least_scale_ends_a_job_naming_the_key) {

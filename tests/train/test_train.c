@@ -71,6 +71,33 @@ Test(train, gives_the_same_bits_with_groups_at_every_stage) {
     for (int s = 0; s < 12; s++) cr_assert_float_eq(first.steps[s].lr, 0.01 * lr[s], 1e-15, "step %d", s);
 }
 
+/* A loss of 0 would look like the best there is. */
+Test(train, a_step_and_a_validation_without_a_counted_target_have_no_loss) {
+    static const uint16_t ignored[200] = {0};
+    static job_result result;
+    char line[2048];
+    write_file("zeros.u16", ignored, sizeof ignored);
+    run_job(small_job,
+            SET("data.train=zeros.u16", "data.validation=zeros.u16", "data.ignored_token=0", "train.evaluate_every=2",
+                "train.steps=2", "run.ranks=2", "optimizer.warmup_steps=0"),
+            &result);
+    expect_ok(&result);
+    cr_assert(isnan(result.summary.loss) && isnan(result.summary.validation_loss));
+    FILE *metrics = fopen("log/metrics.jsonl", "r");
+    cr_assert_not_null(metrics);
+    for (int s = 0; s < 2; s++) {
+        cr_assert_not_null(fgets(line, sizeof line, metrics));
+        json_t *row = json_loads(line, 0, NULL);
+        const char *loss = json_string_value(json_object_get(row, "loss"));
+        const char *validation_loss = json_string_value(json_object_get(row, "validation_loss"));
+        cr_expect(loss && strcmp(loss, "nan") == 0, "%s", line);
+        cr_expect_eq(result.steps[s].validated, s == 1);
+        cr_expect(s == 0 ? !validation_loss : validation_loss && strcmp(validation_loss, "nan") == 0, "%s", line);
+        json_decref(row);
+    }
+    fclose(metrics);
+}
+
 /* With lr 0 the weights stay, and the loss of a batch that is the whole file is its validation loss. */
 Test(train, has_a_validation_loss_that_is_the_training_loss_of_the_same_sequences) {
     static const char *const counts[] = {"train.evaluate_sequences=1", "train.evaluate_sequences=63",
