@@ -172,15 +172,15 @@ void shd_dataset_log(const shd_dataset *dataset) {
             snprintf(skipped, sizeof skipped, ", among them all of %d file%s shorter than a sequence", held.short_count,
                      held.short_count == 1 ? "" : "s");
         if (dataset->sources[i].arrays) {
-            shd_log(SHERD_LOG_INFO, "%s: %lld samples of %lld numbers in %d file%s%s", name,
-                    (long long)held.sequence_count, (long long)dataset->length, held.file_count,
-                    held.file_count == 1 ? "" : "s", share);
+            shd_log(SHERD_LOG_INFO, "%s: %lld sample%s of %lld number%s in %d file%s%s", name,
+                    (long long)held.sequence_count, held.sequence_count == 1 ? "" : "s", (long long)dataset->length,
+                    dataset->length == 1 ? "" : "s", held.file_count, held.file_count == 1 ? "" : "s", share);
             continue;
         }
         shd_log(SHERD_LOG_INFO,
-                "%s: %lld tokens in %d file%s, %lld sequences of %lld%s; %lld tokens are left out at ends%s", name,
+                "%s: %lld tokens in %d file%s, %lld sequence%s of %lld%s; %lld token%s left out at ends%s", name,
                 (long long)held.token_count, held.file_count, held.file_count == 1 ? "" : "s",
-                (long long)held.sequence_count, (long long)dataset->length, share, (long long)held.dropped_count,
-                skipped);
+                (long long)held.sequence_count, held.sequence_count == 1 ? "" : "s", (long long)dataset->length, share,
+                (long long)held.dropped_count, held.dropped_count == 1 ? " is" : "s are", skipped);
     }
 }

@@ -149,7 +149,8 @@ void shd_train_say_left(const shd_job *job, int64_t first_step, int64_t step) {
     if (saved >= 0)
         shd_say_error("the newest checkpoint is %s%s", path, after);
     else
-        shd_say_error("no checkpoint was saved: %s; set checkpoint.every", lost);
+        shd_say_error("no checkpoint was saved: %s; %s checkpoint.every", lost,
+                      job->checkpoint.every > 0 ? "lower" : "set");
 }
 
 /* Returns the exit code of a run that was stopped. A launcher says by what. */
@@ -196,14 +197,17 @@ int shd_train_rank_run(const shd_train_rank *rank) {
 
 /* Where the job would begin. */
 static void say_outlook(const shd_job *job, int64_t first_step) {
+    const char *asked = job->checkpoint.resume.path, *from = asked ? asked : "the newest checkpoint";
     if (first_step > job->train.steps)
-        printf("the newest checkpoint has %" PRId64 " steps, more than train.steps %" PRId64
+        printf("%s has %" PRId64 " steps, more than train.steps %" PRId64
                ": nothing to do; raise train.steps to go on\n",
-               first_step, job->train.steps);
+               from, first_step, job->train.steps);
     else if (first_step == job->train.steps)
-        printf("all %" PRId64 " steps are done: nothing to do; raise train.steps to go on\n", first_step);
+        printf(first_step == 1 ? "the one step is done: nothing to do; raise train.steps to go on\n"
+                               : "all %" PRId64 " steps are done: nothing to do; raise train.steps to go on\n",
+               first_step);
     else if (first_step > 0)
-        printf("goes on from the newest checkpoint, after step %" PRId64 "\n", first_step);
+        printf("goes on from %s, after step %" PRId64 "\n", from, first_step);
 }
 
 int shd_train_dry_run_say(const shd_job *job, int64_t first_step) {
@@ -220,16 +224,17 @@ int shd_train_dry_run_say(const shd_job *job, int64_t first_step) {
     shd_bytes_text((double)plan->model_state_bytes, states);
     char batch[80];
     if (job->model.family == SHD_JOB_MLP)
-        snprintf(batch, sizeof batch, "%" PRId64 " samples", job->train.global_batch);
+        snprintf(batch, sizeof batch, "%" PRId64 " sample%s", job->train.global_batch,
+                 job->train.global_batch == 1 ? "" : "s");
     else
-        snprintf(batch, sizeof batch, "%" PRId64 " sequences of %" PRId64 " tokens", job->train.global_batch,
-                 job->model.context);
-    printf("%s: good: %" PRId64 " parameters, %" PRId64 " steps of %s\n"
+        snprintf(batch, sizeof batch, "%" PRId64 " sequence%s of %" PRId64 " token%s", job->train.global_batch,
+                 job->train.global_batch == 1 ? "" : "s", job->model.context, job->model.context == 1 ? "" : "s");
+    printf("%s: good: %" PRId64 " parameters, %" PRId64 " step%s of %s\n"
            "stage %" PRId64 " over %" PRId64 " rank%s%s: %" PRId64
            " bytes a rank (%s), of which model states %s; nothing was started\n",
-           job->top.name, plan->parameter_count, job->train.steps, batch, job->shard.stage, job->run.ranks,
-           job->run.ranks == 1 ? "" : "s", shd_precision_text(&plan->policy).text, plan->allocated_bytes, allocated,
-           states);
+           job->top.name, plan->parameter_count, job->train.steps, job->train.steps == 1 ? "" : "s", batch,
+           job->shard.stage, job->run.ranks, job->run.ranks == 1 ? "" : "s", shd_precision_text(&plan->policy).text,
+           plan->allocated_bytes, allocated, states);
     if (sample_bytes > 0)
         printf("and on rank 0 %" PRId64 " bytes for the texts of train.sample_tokens\n", sample_bytes);
     say_outlook(job, first_step);

@@ -189,8 +189,11 @@ sherd_status shd_checkpoint_fits(const shd_checkpoint *checkpoint, const sherd_o
     const shd_checkpoint_manifest *saved = shd_checkpoint_content(checkpoint);
     const char *path = shd_checkpoint_path(checkpoint), *optimizer = optimizer_name(options);
     if (strcmp(saved->optimizer, optimizer) != 0)
-        return shd_fail(SHERD_DATA, "%s: saved with optimizer.name: %s, but this job has %s", path, saved->optimizer,
-                        optimizer);
+        return shd_fail(
+            SHERD_DATA,
+            "%s: saved with optimizer.name: %s, but this job has %s; go on with optimizer.name: %s, or start "
+            "anew with checkpoint.resume: never",
+            path, saved->optimizer, optimizer, saved->optimizer);
     int32_t split = shd_policy_split(&plan->policy), ranks = saved->world_size * options->replicas;
     if (saved->world_size != split || saved->stage != options->stage)
         return shd_fail(SHERD_DATA,

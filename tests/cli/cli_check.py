@@ -483,12 +483,12 @@ class Train(unittest.TestCase):
                 time.sleep(0.005)
 
     def test_term_and_int_stop_the_job_between_steps(self):
-        for number, ranks in ((signal.SIGTERM, "2"), (signal.SIGINT, "2"), (signal.SIGTERM, "1")):
-            job = self.start_long_job(ranks)
+        for number, ranks, every in ((signal.SIGTERM, "2", 0), (signal.SIGINT, "2", 1000000), (signal.SIGTERM, "1", 1000000)):
+            job = self.start_long_job(ranks, settings=(f"checkpoint.every={every}",))
             job.send_signal(number)
             self.assertEqual(job.wait(timeout=10), 128 + number)
             said = job.stderr.read()
-            self.assertRegex(said, r"sherd: no checkpoint was saved: the (\d+ steps|one step) of this run (are|is) lost; set checkpoint.every\n")
+            self.assertRegex(said, r"sherd: no checkpoint was saved: the (\d+ steps|one step) of this run (are|is) lost; " + ("lower" if every else "set") + " checkpoint.every\n")
             self.assertNotIn("failed", said)
             with open(os.path.join(job.run_dir, "metrics.jsonl")) as file:
                 self.assertTrue(file.read().endswith("}\n"))
@@ -526,6 +526,15 @@ class Train(unittest.TestCase):
             done = sherd("train", self.job, "--dry-run", "--set", f"train.steps={steps}")
             self.assertEqual(done.returncode, 0, done.stderr)
             self.assertIn(said, done.stdout)
+        where = os.path.join(self.folder.name, "stage3/checkpoints/step-00000002")
+        done = sherd("train", self.job, "--dry-run", "--set", "train.steps=3", "--set", f"checkpoint.resume={where}")
+        self.assertIn(f"goes on from {where}, after step 2\n", done.stdout)
+
+    def test_one_of_anything_is_said_as_such(self):
+        one = ("--set", "train.steps=1", "--set", "train.global_batch=1", "--set", "train.micro_batch=1", "-n", "1")
+        self.assertIn(" parameters, 1 step of 1 sequence of ", sherd("train", self.job, "--dry-run", *one).stdout)
+        self.assertIn("done: 1 step in ", sherd("train", self.job, *one).stdout)
+        self.assertIn("the one step is done: nothing to do", sherd("train", self.job, "--dry-run", *one).stdout)
 
     def test_a_stopped_job_names_its_newest_checkpoint(self):
         job = self.start_long_job(settings=("checkpoint.every=2",))

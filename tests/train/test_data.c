@@ -266,7 +266,7 @@ Test(data, too_short_is_refused_and_what_tails_leave_is_said) {
     const struct {
         const char *setting, *says;
     } taken[] = {
-        {"data.train=enough.u16", "data.train: 9 tokens in 1 file, 1 sequences of 8; 0 tokens are left out at ends"},
+        {"data.train=enough.u16", "data.train: 9 tokens in 1 file, 1 sequence of 8; 0 tokens are left out at ends"},
         {"data.train=[zero.u16, a.u16, short.u16, one.u16]",
          "data.train: 253 tokens in 4 files, 30 sequences of 8; 12 tokens are left out at ends, among them all of 3 "
          "files shorter than a sequence"},

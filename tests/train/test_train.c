@@ -208,7 +208,9 @@ Test(train, refuses_to_go_on_with_other_data_model_or_seed) {
         {"data.ignored_token=3", "data.ignored_token was null and is 3 now"},
         {"data.train=other.u16", "data.train has changed: it was "},
         {"run.ranks=2", "saved by 1 rank at stage 3, but this job has 2 at stage 3"},
-        {"optimizer.name=sgd", "saved with optimizer.name: adamw, but this job has sgd"},
+        {"optimizer.name=sgd",
+         "saved with optimizer.name: adamw, but this job has sgd; go on with optimizer.name: adamw, or start anew "
+         "with checkpoint.resume: never"},
         {"shard.stage=1", "saved by 1 rank at stage 3, but this job has 1 at stage 1"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
