@@ -231,7 +231,8 @@
     X(shard, prefetch, int64_t, INT, DEFAULT("1"), INTS(0, 64), "units", \
       "gathered ahead of the one computing; stage 3 only, unused otherwise") \
     X(shard, reduce_dtype, sherd_dtype, CHOICE, DEFAULT("fp32"), WORDS(REDUCE), "", \
-      "of gradients between ranks; bf16 rounds each micro-batch's once, sums are fp32 always")
+      "of gradients between ranks; bf16 rounds each micro-batch's once, sums are fp32 always: half the bytes to read, " \
+      "and slots of half the size, but one more in fp32 to work in: 'sherd plan' tells which way memory goes")
 
 #define SHD_JOB_CHECKPOINT(X) \
     X(checkpoint, dir, const char *, PATH, COMPUTED("checkpoints in run.dir"), ANY, "", \

@@ -121,6 +121,10 @@ static void print_notes(const shd_plan *plan) {
            "ZeRO\npapers count them, for ranks that share nothing; 'master' are fp32 copies of parameters in fewer "
            "bits: none in\nfp32; 'reduce_buffers' hold the gradients of the units in backward until they are folded "
            "into shards.\nMemory that ranks share is charged to them in equal parts.\n");
+    if (plan->policy.parameter_dtype != SHERD_FP32)
+        printf("\nIn 16 bits 'activations' include up to 3 MiB a thread, in which products pack their matrices: very "
+               "small "
+               "models\ntake more than in fp32.\n");
     if (plan->policy.gather_shared)
         printf("\nWith gather shared, stages 1 to 3 take the same: parameters live once per %s, and gradients are "
                "folded into\nshards at every stage. '--set shard.gather=copy' shows what ranks with copies of their "

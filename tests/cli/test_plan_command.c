@@ -188,6 +188,17 @@ static int count_words(const char *text, const char *word) {
     return count;
 }
 
+Test(plan_command, says_of_16_bits_that_products_pack_and_of_fp32_does_not) {
+    static const char *const precisions[] = {"train.precision=fp32", "train.precision=bf16", "train.precision=fp16"};
+    for (int i = 0; i < 3; i++) {
+        outcome text = PLAN("-n", "2", "--set", precisions[i]);
+        cr_assert_eq(text.exit_code, SHD_EXIT_DONE, "%s", text.err);
+        cr_expect_eq(strstr(text.out, "'activations' include up to 3 MiB a thread") != NULL, i > 0, "%s",
+                     precisions[i]);
+        forget(text);
+    }
+}
+
 Test(plan_command, shows_the_mesh_where_there_are_replicas) {
     outcome text = PLAN("-n", "4", "--set", "shard.replicas=2"),
             data = PLAN("-n", "4", "--set", "shard.replicas=2", "--json"), half = PLAN("-n", "2", "--json");
