@@ -216,7 +216,6 @@ static int resume_adam(void *user, const sherd_options *options) {
     EXPECT(sherd_session_create(options, toy_model(), &session) == SHERD_OK);
     EXPECT(sherd_session_load(session, story->dir, NULL) == SHERD_OK);
     EXPECT(sherd_session_step_count(session) == story->saved_after);
-    story->dir = NULL;
     int line = take_adam_steps(session, options, sherd_session_step_count(session), story);
     sherd_session_destroy(session);
     return line;
