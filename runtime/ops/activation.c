@@ -1,8 +1,8 @@
 /* Elementwise operations: spans of SHD_SPAN elements, one a task. */
 #include "runtime/ops/ops.h"
 
-#include "runtime/base/dtype.h"
 #include "runtime/base/cut.h"
+#include "runtime/base/dtype.h"
 #include "runtime/ops/kernels/kernels.h"
 
 #include <stddef.h>

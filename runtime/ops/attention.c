@@ -18,9 +18,9 @@
  * small for the gradients of scores. */
 #include "runtime/ops/ops.h"
 
+#include "runtime/base/cut.h"
 #include "runtime/base/dtype.h"
 #include "runtime/base/random.h"
-#include "runtime/base/cut.h"
 #include "runtime/ops/half_product.h"
 #include "runtime/ops/kernels/kernels.h"
 #include "runtime/ops/product.h"

@@ -1,8 +1,8 @@
 /* Cross-entropy, a row at a time: largest logit, exponentials and their sum, then the gradient in place. */
 #include "runtime/ops/ops.h"
 
-#include "runtime/base/dtype.h"
 #include "runtime/base/cut.h"
+#include "runtime/base/dtype.h"
 #include "runtime/ops/kernels/kernels.h"
 
 #include <math.h>

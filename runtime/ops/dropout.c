@@ -1,8 +1,8 @@
 /* Dropout of rows: tasks of whole rows, in which a row's mask is drawn as it is needed. */
 #include "runtime/ops/dropout.h"
 
-#include "runtime/base/dtype.h"
 #include "runtime/base/cut.h"
+#include "runtime/base/dtype.h"
 #include "runtime/ops/kernels/kernels.h"
 #include "runtime/ops/ops.h"
 

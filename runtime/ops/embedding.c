@@ -2,8 +2,8 @@
  * task owns a slab of columns and walks all rows. */
 #include "runtime/ops/ops.h"
 
-#include "runtime/base/dtype.h"
 #include "runtime/base/cut.h"
+#include "runtime/base/dtype.h"
 #include "runtime/ops/kernels/kernels.h"
 
 #include <string.h>

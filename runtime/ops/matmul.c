@@ -7,9 +7,9 @@
 #include "runtime/ops/ops.h"
 
 #include "runtime/base/clock.h"
+#include "runtime/base/cut.h"
 #include "runtime/base/dtype.h"
 #include "runtime/base/log.h"
-#include "runtime/base/cut.h"
 #include "runtime/ops/half_product.h"
 #include "runtime/ops/kernels/kernels.h"
 #include "runtime/ops/product.h"

@@ -1,8 +1,8 @@
 /* What is done to a model's outputs in fp32, row by row: biases, predictions, squared errors. */
 #include "runtime/ops/ops.h"
 
-#include "runtime/base/dtype.h"
 #include "runtime/base/cut.h"
+#include "runtime/base/dtype.h"
 #include "runtime/ops/kernels/kernels.h"
 
 #include <math.h>

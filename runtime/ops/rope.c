@@ -1,8 +1,8 @@
 /* Rotary positions. RoFormer, Su et al. 2021, in the half-split form of Hugging Face's Llama. */
 #include "runtime/ops/ops.h"
 
-#include "runtime/base/dtype.h"
 #include "runtime/base/cut.h"
+#include "runtime/base/dtype.h"
 #include "runtime/ops/kernels/kernels.h"
 
 #include <math.h>
