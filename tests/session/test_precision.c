@@ -290,15 +290,23 @@ Test(precision, what_is_resumed_across_skipped_steps_is_what_would_have_been, .t
         }
 }
 
+/* Takes good steps and one that ends the run, which leaves the session for its end alone. */
+static int overflow_after(int good_steps, const sherd_options *options, sherd_session **session) {
+    overflower run = {.step = 1, .options = options};
+    const sherd_callbacks callbacks = {.size = sizeof callbacks, .forward = pass, .backward = backward, .user = &run};
+    EXPECT(sherd_session_create(options, toy_model(), session) == SHERD_OK);
+    EXPECT(sherd_session_fill(*session, toy_fill, NULL) == SHERD_OK);
+    for (int step = 0; step < good_steps; step++)
+        EXPECT(sherd_run_step(*session, options->micro_steps, &callbacks, NULL) == SHERD_OK);
+    EXPECT(sherd_run_step(*session, options->micro_steps, &callbacks, NULL) == SHERD_NUMERIC);
+    return 0;
+}
+
 static int overflow_at_the_minimum(void *user, const sherd_options *options) {
     (void)user;
     sherd_session *session;
-    overflower run = {.step = 1, .options = options};
-    const sherd_callbacks callbacks = {.size = sizeof callbacks, .forward = pass, .backward = backward, .user = &run};
-    EXPECT(sherd_session_create(options, toy_model(), &session) == SHERD_OK);
-    EXPECT(sherd_session_fill(session, toy_fill, NULL) == SHERD_OK);
-    EXPECT(sherd_run_step(session, options->micro_steps, &callbacks, NULL) == SHERD_OK);
-    EXPECT(sherd_run_step(session, options->micro_steps, &callbacks, NULL) == SHERD_NUMERIC);
+    int line = overflow_after(1, options, &session);
+    if (line) return line;
     EXPECT(strcmp(sherd_last_error(), "step 1: loss or gradients overflow fp16 at a loss scale of 1, the least that "
                                       "train.loss_scale.minimum allows") == 0);
     EXPECT(sherd_step_begin(session, 1) == SHERD_STATE);
@@ -316,12 +324,10 @@ Test(precision, an_overflow_at_the_least_scale_ends_the_run_on_every_rank, .time
 static int overflow_in_bf16(void *user, const sherd_options *options) {
     (void)user;
     sherd_session *session;
-    overflower run = {.step = 1, .options = options};
-    const sherd_callbacks callbacks = {.size = sizeof callbacks, .forward = pass, .backward = backward, .user = &run};
-    EXPECT(sherd_session_create(options, toy_model(), &session) == SHERD_OK);
-    EXPECT(sherd_session_fill(session, toy_fill, NULL) == SHERD_OK);
-    EXPECT(sherd_run_step(session, options->micro_steps, &callbacks, NULL) == SHERD_NUMERIC);
+    int line = overflow_after(0, options, &session);
+    if (line) return line;
     EXPECT(strstr(sherd_last_error(), "step 0: loss is "));
+    EXPECT(sherd_step_begin(session, 1) == SHERD_STATE);
     sherd_session_destroy(session);
     return 0;
 }
