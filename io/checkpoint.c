@@ -1,9 +1,9 @@
-/* Reading order: a rank writes; rank 0 commits; a folder is found, opened, read. Formats are in checkpoint_file.c and
+/* Reading order: a rank writes; rank 0 commits; a folder is found, opened, read. Formats are in checkpoint_file1.c and
  * checkpoint_manifest.c, the check that nothing is missing in checkpoint_pieces.c, the export in
  * checkpoint_export.c. */
 #include "io/checkpoint.h"
 
-#include "io/checkpoint_file.h"
+#include "io/checkpoint_file1.h"
 #include "io/checkpoint_manifest.h"
 #include "io/checkpoint_pieces.h"
 #include "io/folder.h"
@@ -82,9 +82,9 @@ sherd_status shd_checkpoint_write_rank(const char *parent, int64_t step, int32_t
                                        const shd_checkpoint_slice *slices, int64_t count) {
     char folder[SHD_PATH_BYTES], path[SHD_PATH_BYTES];
     SHD_TRY(make_step_path(folder, parent, step, ".partial"));
-    SHD_TRY(shd_rank_file_path(path, folder, rank));
+    SHD_TRY(shd_rank_file1_path(path, folder, rank));
     SHD_TRY(shd_folder_make(folder));
-    return shd_rank_file_write(path, step, rank, slices, count);
+    return shd_rank_file1_write(path, step, rank, slices, count);
 }
 
 void shd_checkpoint_discard(const char *parent, int64_t step) {
@@ -92,20 +92,20 @@ void shd_checkpoint_discard(const char *parent, int64_t step) {
     if (make_step_path(folder, parent, step, ".partial") == SHERD_OK) remove_checkpoint(folder);
 }
 
-static void close_rank_files(shd_rank_file **files, int32_t count) {
-    for (int32_t rank = 0; rank < count; rank++) shd_rank_file_close(files[rank]);
+static void close_rank_files(shd_rank_file1 **files, int32_t count) {
+    for (int32_t rank = 0; rank < count; rank++) shd_rank_file1_close(files[rank]);
     shd_free(files);
 }
 
 /* Opens every rank's file in `folder` and notes what the manifest will say of it. */
-static sherd_status open_written(const char *folder, const shd_checkpoint_manifest *manifest, shd_rank_file **files,
+static sherd_status open_written(const char *folder, const shd_checkpoint_manifest *manifest, shd_rank_file1 **files,
                                  shd_manifest_file *notes) {
     for (int32_t rank = 0; rank < manifest->world_size; rank++) {
         char path[SHD_PATH_BYTES];
-        SHD_TRY(shd_rank_file_path(path, folder, rank));
+        SHD_TRY(shd_rank_file1_path(path, folder, rank));
         if (access(path, F_OK) != 0)
             return shd_fail(SHERD_DATA, "rank %d of %d has not written %s", rank, manifest->world_size, path);
-        SHD_TRY(shd_rank_file_open(path, manifest->step, rank, &files[rank]));
+        SHD_TRY(shd_rank_file1_open(path, manifest->step, rank, &files[rank]));
         notes[rank] = (shd_manifest_file){files[rank]->bytes, files[rank]->header_hash};
     }
     return SHERD_OK;
@@ -114,7 +114,7 @@ static sherd_status open_written(const char *folder, const shd_checkpoint_manife
 /* Checks that the rank files are complete, and writes the manifest beside them. */
 static sherd_status close_partial(const char *folder, const shd_checkpoint_manifest *manifest) {
     size_t ranks = (size_t)manifest->world_size;
-    shd_rank_file **files = shd_alloc(ranks, sizeof *files);
+    shd_rank_file1 **files = shd_alloc(ranks, sizeof *files);
     shd_manifest_file *notes = shd_alloc(ranks, sizeof *notes);
     shd_pieces pieces = {0};
     sherd_status status = files && notes ? SHERD_OK : shd_fail(SHERD_MEMORY, "out of memory for a checkpoint");
@@ -254,7 +254,7 @@ static sherd_status check_files(const shd_checkpoint *checkpoint) {
     for (int32_t rank = 0; rank < checkpoint->manifest.world_size; rank++) {
         char path[SHD_PATH_BYTES];
         struct stat about;
-        SHD_TRY(shd_rank_file_path(path, checkpoint->path, rank));
+        SHD_TRY(shd_rank_file1_path(path, checkpoint->path, rank));
         if (stat(path, &about) != 0)
             return shd_fail(errno == ENOENT ? SHERD_DATA : SHERD_IO, "cannot look at %s, a part of the checkpoint: %s",
                             path, strerror(errno));
@@ -307,13 +307,13 @@ const shd_checkpoint_manifest *shd_checkpoint_content(const shd_checkpoint *chec
     return &checkpoint->manifest;
 }
 
-sherd_status shd_checkpoint_open_rank(const shd_checkpoint *checkpoint, int32_t rank, shd_rank_file **out) {
+sherd_status shd_checkpoint_open_rank(const shd_checkpoint *checkpoint, int32_t rank, shd_rank_file1 **out) {
     char path[SHD_PATH_BYTES];
-    SHD_TRY(shd_rank_file_path(path, checkpoint->path, rank));
-    shd_rank_file *file = NULL;
-    SHD_TRY(shd_rank_file_open(path, checkpoint->manifest.step, rank, &file));
+    SHD_TRY(shd_rank_file1_path(path, checkpoint->path, rank));
+    shd_rank_file1 *file = NULL;
+    SHD_TRY(shd_rank_file1_open(path, checkpoint->manifest.step, rank, &file));
     if (file->header_hash != checkpoint->files[rank].header_hash) {
-        shd_rank_file_close(file);
+        shd_rank_file1_close(file);
         return shd_fail(SHERD_DATA, "%s is not the file that the checkpoint's manifest was made for", path);
     }
     *out = file;
@@ -321,7 +321,7 @@ sherd_status shd_checkpoint_open_rank(const shd_checkpoint *checkpoint, int32_t 
 }
 
 /* Whether the file holds the slices that are asked for. */
-static sherd_status compare_layout(const shd_rank_file *file, const shd_checkpoint_slice *slices, int64_t count) {
+static sherd_status compare_layout(const shd_rank_file1 *file, const shd_checkpoint_slice *slices, int64_t count) {
     if (file->slice_count != count)
         return shd_fail(SHERD_DATA, "%s holds %lld slices; this layout has %lld", file->path,
                         (long long)file->slice_count, (long long)count);
@@ -347,11 +347,11 @@ sherd_status shd_checkpoint_read_rank(const shd_checkpoint *checkpoint, int32_t 
     if (rank < 0 || rank >= checkpoint->manifest.world_size)
         return shd_fail(SHERD_ARGUMENT, "%s is of %d ranks; there is no rank %d", checkpoint->path,
                         checkpoint->manifest.world_size, rank);
-    shd_rank_file *file = NULL;
+    shd_rank_file1 *file = NULL;
     SHD_TRY(shd_checkpoint_open_rank(checkpoint, rank, &file));
     sherd_status status = compare_layout(file, slices, count);
     for (int64_t i = 0; status == SHERD_OK && i < count; i++)
-        if (slices[i].values) status = shd_rank_file_read(file, i, slices[i].dtype, slices[i].values);
-    shd_rank_file_close(file);
+        if (slices[i].values) status = shd_rank_file1_read(file, i, slices[i].dtype, slices[i].values);
+    shd_rank_file1_close(file);
     return status;
 }

@@ -1,67 +1,77 @@
-/* One rank's file of a checkpoint: 8 bytes of magic, 8 of the header's length, 8 of its XXH3, the header, the slices'
- * values.
+/* One rank's file of a checkpoint:
  *
- * The header is one JSON object, padded with spaces so that values begin at a multiple of 64 bytes; values are of their
- * slice's type, little-endian, slice after slice without gaps, to the end of the file. A slice's hash is in the header,
- * the header's in the file and in the manifest. */
+ *   0                 head, 4096 bytes: "SHERDCKP", version (u32), rank (u32), step (u64), zeros
+ *   4096              blocks (io/checkpoint_block.h), each a multiple of 4096 bytes, in any order, without gaps
+ *   end of the blocks index (io/checkpoint_index.h), its text, then zeros up to the tail
+ *   size - 32         tail: bytes of the index' text (u64), 0 (u64), XXH3 of all of the file but blocks and what follows,
+ *                     "SHERDEND"
+ * All little-endian; the size is a multiple of 4096. The hash in the tail is the file's in the manifest, blocks have theirs
+ * in the index: no byte can change unnoticed. Everything lies so that it can be written and read past the page cache
+ * (O_DIRECT) where the file system offers that; elsewhere the same calls go through it. */
 #ifndef SHD_IO_CHECKPOINT_FILE_H
 #define SHD_IO_CHECKPOINT_FILE_H
 
-#include "io/checkpoint.h"
+#include "io/checkpoint_block.h"
+#include "io/checkpoint_index.h"
 #include "io/file.h"
 #include "io/keep.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 
-/* A slice as the header has it; values stay in the file. */
-typedef struct shd_rank_slice {
-    const char *tensor, *state;
-    int64_t first, count;
-    sherd_dtype dtype;
-    int64_t offset_bytes; /* in the file */
-    uint64_t hash;
-} shd_rank_slice;
-
-/* A header that has been read and checked. No file is held open. */
-typedef struct shd_rank_file {
-    shd_keep *keep;
-    char path[SHD_PATH_BYTES];
-    int32_t rank;
-    int64_t step;
-    int64_t bytes;
-    uint64_t header_hash;
-    int64_t slice_count;
-    shd_rank_slice *slices;
-} shd_rank_file;
+enum { SHD_CHECKPOINT_VERSION = 2 };
 
 /* "rank-%05d.bin" in `folder`. */
 sherd_status shd_rank_file_path(char out[SHD_PATH_BYTES], const char *folder, int32_t rank);
 
-/* Writes and syncs a file. Fails: IO, MEMORY, ARGUMENT (a name that is not UTF-8). */
-sherd_status shd_rank_file_write(const char *path, int64_t step, int32_t rank, const shd_checkpoint_slice *slices,
-                                 int64_t count);
+/* A file in the making. */
+typedef struct shd_rank_file_maker {
+    int descriptor; /* holds a shared lock (flock), so that the file can be told from a dead job's */
+    bool direct;
+    int32_t rank;
+    int64_t step;
+    uint64_t index_hash; /* since finish, as is `bytes` */
+    int64_t bytes;
+    char path[SHD_PATH_BYTES];
+} shd_rank_file_maker;
 
-/* Reads the header; release with shd_rank_file_close. Fails: DATA (damage, or a file of another step or rank), IO,
- * MEMORY. */
+/* Makes an empty file in place of an older one; its folder exists. Owns: end with shd_rank_file_maker_close, also after a
+ * failed finish. Fails: IO. */
+sherd_status shd_rank_file_create(shd_rank_file_maker *maker, const char *path, int64_t step, int32_t rank);
+/* Writes `bytes` at `offset_bytes`, both multiples of SHD_BLOCK_ALIGN_BYTES as the address is. A file that may grow no
+ * further (RLIMIT_FSIZE) is a failure like a full disk, and SIGXFSZ never comes of it. Fails: IO. Threads: any at once. */
+sherd_status shd_rank_file_put(const shd_rank_file_maker *maker, const void *stored, int64_t bytes,
+                               int64_t offset_bytes);
+/* Writes head, index and tail, syncs, and makes sure that the file still has its name. `index`: every block that was put,
+ * by rising offset. Fails: IO, MEMORY, ARGUMENT (a name that is not UTF-8). */
+sherd_status shd_rank_file_finish(shd_rank_file_maker *maker, const shd_index *index);
+/* Lets go of file and lock; the file stays. */
+void shd_rank_file_maker_close(shd_rank_file_maker *maker);
+/* The same, and removes the file, if it is still the one that was made. */
+void shd_rank_file_discard(shd_rank_file_maker *maker);
+
+/* A file whose head, index and tail have been read and checked. */
+typedef struct shd_rank_file {
+    shd_keep *keep;
+    int descriptor;
+    char path[SHD_PATH_BYTES];
+    int32_t rank;
+    int64_t step;
+    int64_t bytes;
+    uint64_t index_hash;
+    shd_index index;
+} shd_rank_file;
+
+/* Opens a file to read; release with shd_rank_file_close. Fails: DATA (damage, another version, or a file of another step
+ * or rank), IO, MEMORY. */
 sherd_status shd_rank_file_open(const char *path, int64_t step, int32_t rank, shd_rank_file **out);
 /* Accepts NULL. */
 void shd_rank_file_close(shd_rank_file *file);
 
-/* How a file holds values that memory has in `dtype`. */
-static inline sherd_dtype shd_stored_dtype(sherd_dtype dtype) { return dtype == SHERD_INT8 ? dtype : SHERD_FP32; }
-
-/* Reads all values of slice `index`, in `dtype`, which must be stored as the slice is, and checks them. Fails: DATA, IO;
- * MEMORY with 16 bits. */
-sherd_status shd_rank_file_read(const shd_rank_file *file, int64_t index, sherd_dtype dtype, void *values);
-
-/* Takes the next `count` values of a slice. */
-typedef sherd_status (*shd_rank_file_sink)(void *user, const float *values, int64_t count);
-/* The same of a slice of FP32 in portions, without memory for the whole: `sink` gets each portion before the slice has
- * been checked. */
-sherd_status shd_rank_file_stream(const shd_rank_file *file, int64_t index, shd_rank_file_sink sink, void *user);
-
-/* Opens the file of `rank` in an open checkpoint; it must be the one that the manifest was made for. Fails: DATA, IO,
- * MEMORY. */
-sherd_status shd_checkpoint_open_rank(const shd_checkpoint *checkpoint, int32_t rank, shd_rank_file **out);
+/* Reads, checks and decodes one block into `values` of its dtype. `stored`: form.stored_bytes of room, aligned to
+ * SHD_BLOCK_ALIGN_BYTES. Fails: DATA (damage: file, tensor, state and elements), IO. Threads: any at once, each with room of
+ * its own. */
+sherd_status shd_rank_file_read(const shd_rank_file *file, int64_t block_index, shd_block_codec *codec, void *stored,
+                                void *values);
 
 #endif

@@ -87,7 +87,7 @@ static sherd_status place_slice(const shd_checkpoint_manifest *manifest, const n
 }
 
 static sherd_status place_all(const shd_checkpoint_manifest *manifest, const named *by_name,
-                              shd_rank_file *const *files, shd_pieces *pieces) {
+                              shd_rank_file1 *const *files, shd_pieces *pieces) {
     for (int32_t rank = 0; rank < manifest->world_size; rank++)
         for (int64_t i = 0; i < files[rank]->slice_count; i++) {
             if (files[rank]->slices[i].count == 0) continue;
@@ -129,7 +129,8 @@ static sherd_status check_all(const shd_checkpoint_manifest *manifest, const shd
     return SHERD_OK;
 }
 
-sherd_status shd_pieces_collect(const shd_checkpoint_manifest *manifest, shd_rank_file *const *files, shd_pieces *out) {
+sherd_status shd_pieces_collect(const shd_checkpoint_manifest *manifest, shd_rank_file1 *const *files,
+                                shd_pieces *out) {
     int64_t most = 0;
     for (int32_t rank = 0; rank < manifest->world_size; rank++) most += files[rank]->slice_count;
     named *by_name = NULL;

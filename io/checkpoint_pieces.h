@@ -2,7 +2,7 @@
 #ifndef SHD_IO_CHECKPOINT_PIECES_H
 #define SHD_IO_CHECKPOINT_PIECES_H
 
-#include "io/checkpoint_file.h"
+#include "io/checkpoint_file1.h"
 
 #include <stdint.h>
 
@@ -27,6 +27,6 @@ typedef struct shd_pieces {
 /* Collects the slices of `files` ([manifest->world_size]) and checks that every element of every parameter, and of
  * every state of those not frozen, is there at least once. Owns: release out->list with shd_free. Fails: DATA (which
  * elements are nowhere, which slice belongs to nothing), MEMORY. */
-sherd_status shd_pieces_collect(const shd_checkpoint_manifest *manifest, shd_rank_file *const *files, shd_pieces *out);
+sherd_status shd_pieces_collect(const shd_checkpoint_manifest *manifest, shd_rank_file1 *const *files, shd_pieces *out);
 
 #endif

@@ -1,6 +1,6 @@
 #include "io/parameter_reader.h"
 
-#include "io/checkpoint_file.h"
+#include "io/checkpoint_file1.h"
 #include "io/checkpoint_pieces.h"
 #include "runtime/base/arith.h"
 #include "runtime/base/memory.h"
@@ -10,8 +10,8 @@
 
 struct shd_parameter_reader {
     const shd_checkpoint_manifest *manifest;
-    shd_rank_file **files; /* [manifest->world_size] */
-    shd_pieces pieces;     /* by tensor, state, first element */
+    shd_rank_file1 **files; /* [manifest->world_size] */
+    shd_pieces pieces;      /* by tensor, state, first element */
 };
 
 /* A slice on its way from the file: what of it is wanted goes to `values`. */
@@ -56,7 +56,7 @@ sherd_status shd_parameter_reader_create(const shd_checkpoint *checkpoint, shd_p
 void shd_parameter_reader_destroy(shd_parameter_reader *reader) {
     if (!reader) return;
     for (int32_t rank = 0; reader->files && rank < reader->manifest->world_size; rank++)
-        shd_rank_file_close(reader->files[rank]);
+        shd_rank_file1_close(reader->files[rank]);
     shd_free(reader->files);
     shd_free(reader->pieces.list);
     shd_free(reader);
@@ -86,7 +86,7 @@ sherd_status shd_parameter_reader_read(const shd_parameter_reader *reader, const
         if (piece->tensor_index != index || piece->state_index != 0 || piece->first + piece->count <= read) continue;
         slice_window window = {
             .at = piece->first, .first = read, .count = end - read, .values = values + (read - first)};
-        SHD_TRY(shd_rank_file_stream(reader->files[piece->rank], piece->slice_index, take, &window));
+        SHD_TRY(shd_rank_file1_stream(reader->files[piece->rank], piece->slice_index, take, &window));
         read = piece->first + piece->count;
     }
     return SHERD_OK;
@@ -95,7 +95,7 @@ sherd_status shd_parameter_reader_read(const shd_parameter_reader *reader, const
 /* What follows the first `skip` elements of a slice goes on to `sink`. */
 typedef struct skipping_sink {
     int64_t skip;
-    shd_rank_file_sink sink;
+    shd_rank_file1_sink sink;
     void *user;
 } skipping_sink;
 
@@ -107,7 +107,7 @@ static sherd_status skip(void *user, const float *values, int64_t count) {
 }
 
 sherd_status shd_parameter_reader_stream(const shd_parameter_reader *reader, const char *tensor,
-                                         shd_rank_file_sink sink, void *user) {
+                                         shd_rank_file1_sink sink, void *user) {
     int32_t index = -1;
     SHD_TRY(find_tensor(reader->manifest, tensor, &index));
     int64_t done = 0;
@@ -115,7 +115,7 @@ sherd_status shd_parameter_reader_stream(const shd_parameter_reader *reader, con
         const shd_piece *piece = &reader->pieces.list[i];
         if (piece->tensor_index != index || piece->state_index != 0 || piece->first + piece->count <= done) continue;
         skipping_sink state = {.skip = done - piece->first, .sink = sink, .user = user};
-        SHD_TRY(shd_rank_file_stream(reader->files[piece->rank], piece->slice_index, skip, &state));
+        SHD_TRY(shd_rank_file1_stream(reader->files[piece->rank], piece->slice_index, skip, &state));
         done = piece->first + piece->count;
     }
     return SHERD_OK;

@@ -3,7 +3,7 @@
 #ifndef SHD_IO_PARAMETER_READER_H
 #define SHD_IO_PARAMETER_READER_H
 
-#include "io/checkpoint_file.h"
+#include "io/checkpoint_file1.h"
 
 typedef struct shd_parameter_reader shd_parameter_reader;
 
@@ -23,6 +23,6 @@ sherd_status shd_parameter_reader_read(const shd_parameter_reader *reader, const
  * A portion comes before its slice has been checked: what the sink has made of it counts only when this succeeds.
  * Fails: ARGUMENT (no such tensor), DATA, IO, MEMORY, and what the sink returns. */
 sherd_status shd_parameter_reader_stream(const shd_parameter_reader *reader, const char *tensor,
-                                         shd_rank_file_sink sink, void *user);
+                                         shd_rank_file1_sink sink, void *user);
 
 #endif

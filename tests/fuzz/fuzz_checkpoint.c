@@ -3,7 +3,7 @@
  *
  * What opens is read rank by rank, parameter by parameter, and exported; the ways agree. */
 #include "io/checkpoint.h"
-#include "io/checkpoint_file.h"
+#include "io/checkpoint_file1.h"
 #include "io/checkpoint_manifest.h"
 #include "io/parameter_reader.h"
 #include "io/safetensors.h"
@@ -73,7 +73,7 @@ static void write_checkpoint(const places *at, const char *data, size_t bytes) {
 
 /* Reads `rank` into slices that are those of its own header; false when it is refused. */
 static bool check_rank(const shd_checkpoint *checkpoint, int32_t rank) {
-    shd_rank_file *file = NULL;
+    shd_rank_file1 *file = NULL;
     sherd_status status = shd_checkpoint_open_rank(checkpoint, rank, &file);
     if (status != SHERD_OK) {
         fuzz_check_refusal(status, SHERD_DATA);
@@ -94,7 +94,7 @@ static bool check_rank(const shd_checkpoint *checkpoint, int32_t rank) {
     fuzz_check_refusal(shd_checkpoint_read_rank(checkpoint, rank, slices, file->slice_count + 1), SHERD_DATA);
     for (int64_t i = 0; i < file->slice_count; i++) free(slices[i].values);
     free(slices);
-    shd_rank_file_close(file);
+    shd_rank_file1_close(file);
     return status == SHERD_OK;
 }
 

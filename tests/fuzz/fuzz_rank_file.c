@@ -2,7 +2,7 @@
  * it, a whole file.
  *
  * A slice is read exactly when its checksum is that of its bytes, at once and in portions. */
-#include "io/checkpoint_file.h"
+#include "io/checkpoint_file1.h"
 #include "runtime/base/dtype.h"
 #include "tests/fuzz/fuzz.h"
 #include "tests/fuzz/seal.h"
@@ -27,7 +27,7 @@ static sherd_status take_portion(void *user, const float *values, int64_t count)
     return SHERD_OK;
 }
 
-static void check_slice(const shd_rank_file *file, int64_t index, const fuzz_text *content) {
+static void check_slice(const shd_rank_file1 *file, int64_t index, const fuzz_text *content) {
     const shd_rank_slice *slice = &file->slices[index];
     fuzz_check(slice->first >= 0 && slice->count >= 0 && slice->offset_bytes >= 0);
     fuzz_check(slice->dtype == SHERD_FP32 || (slice->dtype == SHERD_INT8 && slice->first % SHD_CODE_BLOCK_COUNT == 0));
@@ -40,8 +40,8 @@ static void check_slice(const shd_rank_file *file, int64_t index, const fuzz_tex
     fuzz_check(values);
     portions state = {.expected = expected};
     bool streams = slice->dtype == SHERD_FP32;
-    sherd_status at_once = shd_rank_file_read(file, index, slice->dtype, values);
-    sherd_status streamed = streams ? shd_rank_file_stream(file, index, take_portion, &state) : at_once;
+    sherd_status at_once = shd_rank_file1_read(file, index, slice->dtype, values);
+    sherd_status streamed = streams ? shd_rank_file1_stream(file, index, take_portion, &state) : at_once;
     if (whole) {
         fuzz_check(at_once == SHERD_OK && streamed == SHERD_OK);
         fuzz_check(memcmp(values, expected, bytes) == 0 && (!streams || state.done == slice->count));
@@ -63,11 +63,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes) {
     else
         seal_rank_file(&content, data, bytes, &header_hash);
     fuzz_write(path, content.bytes, content.length);
-    shd_rank_file *file = NULL;
-    sherd_status status = shd_rank_file_open(path, STEP, RANK, &file);
+    shd_rank_file1 *file = NULL;
+    sherd_status status = shd_rank_file1_open(path, STEP, RANK, &file);
     if (status != SHERD_OK) fuzz_check_refusal(status, SHERD_DATA);
     for (int64_t i = 0; file && i < file->slice_count; i++) check_slice(file, i, &content);
-    shd_rank_file_close(file);
+    shd_rank_file1_close(file);
     fuzz_check_released();
     free(content.bytes);
     return 0;

@@ -1,6 +1,6 @@
 /* Files that are not what was written: every bit, every length, files of others, manifests made up. */
 #include "checkpoints.h"
-#include "io/checkpoint_file.h"
+#include "io/checkpoint_file1.h"
 #include "runtime/base/memory.h"
 #include "runtime/base/random.h"
 
@@ -217,14 +217,14 @@ Test(checkpoint_damage, slices_of_a_sealed_rank_file_end_with_the_file) {
         memcpy(file + 8, &header_bytes, 8);
         memcpy(file + 16, &hash, 8);
         write_whole(path, file, (size_t)length + 12);
-        shd_rank_file *opened = NULL;
-        sherd_status status = shd_rank_file_open(path, 3, 0, &opened);
+        shd_rank_file1 *opened = NULL;
+        sherd_status status = shd_rank_file1_open(path, 3, 0, &opened);
         cr_expect_eq(status, rows[i].says ? SHERD_DATA : SHERD_OK, "row %zu: %d", i, status);
         if (rows[i].says)
             cr_expect(strstr(sherd_last_error(), rows[i].says), "row %zu: %s", i, sherd_last_error());
         else
             cr_expect_eq(opened->slices[2].offset_bytes + 4 * opened->slices[2].count, length + 12);
-        shd_rank_file_close(opened);
+        shd_rank_file1_close(opened);
     }
     cr_assert_eq(shd_memory_held(SHD_MEMORY_OBJECTS), 0);
     remove_folder(folder);

@@ -1,6 +1,6 @@
 /* Checkpoints of 16-bit values: files are those of the same values in float32; and what a manifest tells of precision. */
 #include "checkpoints.h"
-#include "io/checkpoint_file.h"
+#include "io/checkpoint_file1.h"
 #include "runtime/base/dtype.h"
 #include "runtime/base/memory.h"
 

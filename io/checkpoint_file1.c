@@ -1,5 +1,5 @@
 #define XXH_STATIC_LINKING_ONLY /* the streaming state on the stack */
-#include "io/checkpoint_file.h"
+#include "io/checkpoint_file1.h"
 
 #include "io/json.h"
 #include "runtime/base/arith.h"
@@ -16,7 +16,7 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the file's byte order
 enum { VERSION = 1, MAGIC_BYTES = 8, PREFIX_BYTES = 24, DATA_ALIGN_BYTES = 64, PORTION_COUNT = 1 << 18 };
 static const char magic[MAGIC_BYTES + 1] = "SHERDRNK";
 
-sherd_status shd_rank_file_path(char out[SHD_PATH_BYTES], const char *folder, int32_t rank) {
+sherd_status shd_rank_file1_path(char out[SHD_PATH_BYTES], const char *folder, int32_t rank) {
     return shd_path_make(out, "%s/rank-%05d.bin", folder, rank);
 }
 
@@ -154,8 +154,8 @@ static sherd_status write_file(const char *path, int64_t step, int32_t rank, con
     return status;
 }
 
-sherd_status shd_rank_file_write(const char *path, int64_t step, int32_t rank, const shd_checkpoint_slice *slices,
-                                 int64_t count) {
+sherd_status shd_rank_file1_write(const char *path, int64_t step, int32_t rank, const shd_checkpoint_slice *slices,
+                                  int64_t count) {
     bool widens = false;
     for (int64_t i = 0; i < count; i++) widens = widens || is_widened(&slices[i]);
     float *portion = widens ? shd_alloc(PORTION_COUNT, sizeof *portion) : NULL;
@@ -191,7 +191,7 @@ static sherd_status parse_slice(shd_keep *keep, const json_t *about, int64_t dat
     return SHERD_OK;
 }
 
-static sherd_status parse_header(shd_rank_file *file, const json_t *header, int64_t data_offset) {
+static sherd_status parse_header(shd_rank_file1 *file, const json_t *header, int64_t data_offset) {
     int64_t version = 0, rank = 0;
     json_t *list = NULL;
     SHD_TRY(shd_json_int(header, "version", VERSION, VERSION, &version));
@@ -214,7 +214,7 @@ static sherd_status parse_header(shd_rank_file *file, const json_t *header, int6
     return SHERD_OK;
 }
 
-static sherd_status read_header(shd_rank_file *file, int descriptor) {
+static sherd_status read_header(shd_rank_file1 *file, int descriptor) {
     unsigned char prefix[PREFIX_BYTES];
     if (file->bytes < PREFIX_BYTES)
         return shd_fail(SHERD_DATA, "it is damaged: only %lld bytes are there", (long long)file->bytes);
@@ -238,34 +238,34 @@ static sherd_status read_header(shd_rank_file *file, int descriptor) {
     return status;
 }
 
-sherd_status shd_rank_file_open(const char *path, int64_t step, int32_t rank, shd_rank_file **out) {
+sherd_status shd_rank_file1_open(const char *path, int64_t step, int32_t rank, shd_rank_file1 **out) {
     int descriptor;
     int64_t bytes;
     SHD_TRY(shd_file_open(path, &descriptor, &bytes));
     shd_keep *keep = shd_keep_create();
-    shd_rank_file *file = keep ? shd_keep_take(keep, sizeof *file) : NULL;
+    shd_rank_file1 *file = keep ? shd_keep_take(keep, sizeof *file) : NULL;
     if (!file) {
         shd_keep_destroy(keep);
         shd_file_close(descriptor);
         return shd_fail(SHERD_MEMORY, "out of memory for a checkpoint's header");
     }
-    *file = (shd_rank_file){.keep = keep, .rank = rank, .step = step, .bytes = bytes};
+    *file = (shd_rank_file1){.keep = keep, .rank = rank, .step = step, .bytes = bytes};
     sherd_status status = shd_path_make(file->path, "%s", path);
     if (status == SHERD_OK) status = read_header(file, descriptor);
     shd_file_close(descriptor);
     if (status != SHERD_OK) {
-        shd_rank_file_close(file);
+        shd_rank_file1_close(file);
         return shd_fail_within(status, "%s", path);
     }
     *out = file;
     return SHERD_OK;
 }
 
-void shd_rank_file_close(shd_rank_file *file) {
+void shd_rank_file1_close(shd_rank_file1 *file) {
     if (file) shd_keep_destroy(file->keep);
 }
 
-static sherd_status check_slice(const shd_rank_file *file, int64_t index, uint64_t hash) {
+static sherd_status check_slice(const shd_rank_file1 *file, int64_t index, uint64_t hash) {
     const shd_rank_slice *slice = &file->slices[index];
     if (hash == slice->hash) return SHERD_OK;
     return shd_fail(SHERD_DATA, "%s is damaged: the checksum of %s of tensor %s, elements %lld to %lld, does not match",
@@ -286,10 +286,10 @@ static sherd_status take_rounded(void *user, const float *values, int64_t count)
     return SHERD_OK;
 }
 
-sherd_status shd_rank_file_read(const shd_rank_file *file, int64_t index, sherd_dtype dtype, void *values) {
+sherd_status shd_rank_file1_read(const shd_rank_file1 *file, int64_t index, sherd_dtype dtype, void *values) {
     if (shd_stored_dtype(dtype) != dtype) {
         rounded_values to = {.values = values, .dtype = dtype};
-        return shd_rank_file_stream(file, index, take_rounded, &to);
+        return shd_rank_file1_stream(file, index, take_rounded, &to);
     }
     const shd_rank_slice *slice = &file->slices[index];
     int64_t file_bytes, bytes = shd_span_bytes(slice->dtype, slice->count);
@@ -301,8 +301,8 @@ sherd_status shd_rank_file_read(const shd_rank_file *file, int64_t index, sherd_
     return check_slice(file, index, XXH3_64bits(values, (size_t)bytes));
 }
 
-static sherd_status stream_open(const shd_rank_file *file, int64_t index, int descriptor, float *portion,
-                                shd_rank_file_sink sink, void *user) {
+static sherd_status stream_open(const shd_rank_file1 *file, int64_t index, int descriptor, float *portion,
+                                shd_rank_file1_sink sink, void *user) {
     const shd_rank_slice *slice = &file->slices[index];
     assert(slice->dtype == SHERD_FP32);
     XXH3_state_t hash;
@@ -317,7 +317,7 @@ static sherd_status stream_open(const shd_rank_file *file, int64_t index, int de
     return check_slice(file, index, XXH3_64bits_digest(&hash));
 }
 
-sherd_status shd_rank_file_stream(const shd_rank_file *file, int64_t index, shd_rank_file_sink sink, void *user) {
+sherd_status shd_rank_file1_stream(const shd_rank_file1 *file, int64_t index, shd_rank_file1_sink sink, void *user) {
     int64_t file_bytes;
     int descriptor;
     float *portion = shd_alloc(PORTION_COUNT, sizeof *portion);
