@@ -87,7 +87,7 @@ sherd_status shd_checkpoint_write_rank(const char *parent, int64_t step, int32_t
     return shd_rank_file1_write(path, step, rank, slices, count);
 }
 
-void shd_checkpoint_discard(const char *parent, int64_t step) {
+void shd_checkpoint1_discard(const char *parent, int64_t step) {
     char folder[SHD_PATH_BYTES];
     if (make_step_path(folder, parent, step, ".partial") == SHERD_OK) remove_checkpoint(folder);
 }
@@ -146,7 +146,7 @@ static sherd_status put_in_place(const char *partial, const char *final, char re
     return status;
 }
 
-sherd_status shd_checkpoint_commit(const char *parent, const shd_checkpoint_manifest *manifest) {
+sherd_status shd_checkpoint1_commit(const char *parent, const shd_checkpoint_manifest *manifest) {
     char partial[SHD_PATH_BYTES], final[SHD_PATH_BYTES], replaced[SHD_PATH_BYTES];
     SHD_TRY(make_step_path(partial, parent, manifest->step, ".partial"));
     SHD_TRY(make_step_path(final, parent, manifest->step, ""));

@@ -45,7 +45,27 @@ typedef struct shd_checkpoint_scale {
     int32_t good_steps, hysteresis;
 } shd_checkpoint_scale;
 
-/* What the job was. */
+/* Elements [first, first + count) of a value, and the rank whose file has them. */
+typedef struct shd_checkpoint_range {
+    int64_t first, count;
+    int32_t rank;
+} shd_checkpoint_range;
+
+/* A tensor's parameter, or one of its states, as the files hold it. */
+typedef struct shd_checkpoint_value {
+    sherd_dtype dtype; /* a parameter's: FP32, or BF16 or FP16 where the job kept nothing else; a state's: FP32, INT8 */
+    int64_t element_count; /* 0: the tensor has no such state, or no elements */
+    int64_t range_count;
+    const shd_checkpoint_range *ranges; /* by first, then by rank; all elements are in some, copies in several */
+} shd_checkpoint_value;
+
+/* What the manifest knows of a rank's file. */
+typedef struct shd_checkpoint_file {
+    int64_t bytes;
+    uint64_t index_hash;
+} shd_checkpoint_file;
+
+/* What the job was, and what there is. */
 typedef struct shd_checkpoint_manifest {
     int64_t step;         /* completed optimizer steps */
     int64_t update_count; /* those of them that were not skipped */
@@ -65,6 +85,12 @@ typedef struct shd_checkpoint_manifest {
      * states have their tensor's size, and frozen tensors have none. */
     const int64_t *state_elements;
     const char *note; /* a JSON object as text, or NULL */
+    /* The rest is known once it is committed, and ignored when given to commit. */
+    int64_t time_s;                     /* when that was: seconds since 1970, UTC */
+    int64_t raw_bytes;                  /* of the values in all files */
+    int64_t stored_bytes;               /* of all files */
+    const shd_checkpoint_file *files;   /* [world_size], by rank */
+    const shd_checkpoint_value *values; /* [tensor_count][1 + state_count]: the parameter, then the states */
 } shd_checkpoint_manifest;
 
 /* Writes this rank's file into `parent`/step-%08d.partial, making the folders where they are missing, and syncs it.
@@ -75,11 +101,11 @@ sherd_status shd_checkpoint_write_rank(const char *parent, int64_t step, int32_t
 /* Makes the checkpoint complete, once every rank has written. Rank 0 only. Checks that all files are there and that
  * together they hold every element of every tensor, and of every state of those not frozen.
  * Fails: DATA (the note is no JSON object; a file is missing or damaged; elements that no rank wrote), IO, MEMORY. */
-sherd_status shd_checkpoint_commit(const char *parent, const shd_checkpoint_manifest *manifest);
+sherd_status shd_checkpoint1_commit(const char *parent, const shd_checkpoint_manifest *manifest);
 
 /* Removes `parent`/step-%08d.partial after a save that failed. Best effort: what cannot be removed stays and does no
  * harm. */
-void shd_checkpoint_discard(const char *parent, int64_t step);
+void shd_checkpoint1_discard(const char *parent, int64_t step);
 
 /* The path of the checkpoint at `path`: `path` itself, or the one with the most steps in it. *found is NULL when there
  * is none (also when `path` does not exist); release it with shd_free. Folders without a manifest, .partial and foreign

@@ -143,7 +143,7 @@ static sherd_status commit(const sherd_session *session, const char *dir, const 
         manifest.state_elements = elements = list_state_elements(session->plan, manifest.state_count);
         if (!elements) return shd_fail(SHERD_MEMORY, "no memory for a checkpoint's manifest");
     }
-    sherd_status status = shd_checkpoint_commit(dir, &manifest);
+    sherd_status status = shd_checkpoint1_commit(dir, &manifest);
     shd_free(elements);
     return status;
 }
@@ -153,7 +153,7 @@ sherd_status sherd_session_save(sherd_session *session, const char *dir, const c
     if (!dir) return shd_fail(SHERD_ARGUMENT, "sherd_session_save: the folder is NULL");
     sherd_status status = shd_session_agree(session, write_rank(session, dir));
     if (status == SHERD_OK) status = shd_session_agree(session, commit(session, dir, note));
-    if (status != SHERD_OK && session->options.rank == 0) shd_checkpoint_discard(dir, session->step_count);
+    if (status != SHERD_OK && session->options.rank == 0) shd_checkpoint1_discard(dir, session->step_count);
     return status;
 }
 

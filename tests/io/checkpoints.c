@@ -61,7 +61,7 @@ sherd_status save_job(const small_job *job) {
         if (status != SHERD_OK) return status;
     }
     shd_checkpoint_manifest manifest = job_manifest(job);
-    return shd_checkpoint_commit(job->parent, &manifest);
+    return shd_checkpoint1_commit(job->parent, &manifest);
 }
 
 char *job_path(const small_job *job) {

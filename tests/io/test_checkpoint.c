@@ -165,7 +165,7 @@ Test(checkpoint, states_have_sizes_of_their_own) {
                                         .tensors = tensors,
                                         .state_elements = elements};
     cr_assert_eq(shd_checkpoint_write_rank(folder, 1, 0, slices, 5), SHERD_OK);
-    cr_assert_eq(shd_checkpoint_commit(folder, &manifest), SHERD_OK, "%s", sherd_last_error());
+    cr_assert_eq(shd_checkpoint1_commit(folder, &manifest), SHERD_OK, "%s", sherd_last_error());
     shd_checkpoint *checkpoint = NULL;
     cr_assert_eq(shd_checkpoint_open(path_in(folder, "step-00000001"), &checkpoint), SHERD_OK, "%s",
                  sherd_last_error());
@@ -180,12 +180,12 @@ Test(checkpoint, states_have_sizes_of_their_own) {
     slices[3] = (shd_checkpoint_slice){"matrix", "columns", 0, 5, values[0]};
     for (int i = 0; i < 5; i++) slices[i].values = values[0];
     cr_assert_eq(shd_checkpoint_write_rank(folder, 1, 0, slices, 5), SHERD_OK);
-    cr_assert_eq(shd_checkpoint_commit(folder, &manifest), SHERD_DATA);
+    cr_assert_eq(shd_checkpoint1_commit(folder, &manifest), SHERD_DATA);
     cr_assert(strstr(sherd_last_error(), "it holds elements 0 to 5 of columns of tensor matrix, which has 4"), "%s",
               sherd_last_error());
     slices[3].count = 3;
     cr_assert_eq(shd_checkpoint_write_rank(folder, 1, 0, slices, 5), SHERD_OK);
-    cr_assert_eq(shd_checkpoint_commit(folder, &manifest), SHERD_DATA);
+    cr_assert_eq(shd_checkpoint1_commit(folder, &manifest), SHERD_DATA);
     cr_assert(strstr(sherd_last_error(), "no rank's file holds elements 3 to 4 of columns of tensor matrix"), "%s",
               sherd_last_error());
     remove_folder(folder);
@@ -224,9 +224,9 @@ Test(checkpoint, leftovers_of_a_broken_save_do_no_harm) {
     /* A discarded one is gone; discarding nothing is fine. */
     rank_slices slices = job_slices(&wide, 0, false);
     cr_assert_eq(shd_checkpoint_write_rank(folder, 10, 0, slices.list, slices.count), SHERD_OK);
-    shd_checkpoint_discard(folder, 10);
-    shd_checkpoint_discard(folder, 10);
-    shd_checkpoint_discard(path_in(folder, "none"), 10);
+    shd_checkpoint1_discard(folder, 10);
+    shd_checkpoint1_discard(folder, 10);
+    shd_checkpoint1_discard(path_in(folder, "none"), 10);
     cr_assert_eq(count_files(folder), 1);
     remove_folder(folder);
 }
@@ -247,7 +247,7 @@ static void commit_is_refused(void (*change)(rank_slices *, shd_checkpoint_manif
             cr_assert_eq(shd_checkpoint_write_rank(folder, 2, rank, slices.list, slices.count), SHERD_OK, "%s",
                          sherd_last_error());
     }
-    cr_assert_eq(shd_checkpoint_commit(folder, &manifest), expected);
+    cr_assert_eq(shd_checkpoint1_commit(folder, &manifest), expected);
     cr_assert(strstr(sherd_last_error(), says), "\"%s\" lacks \"%s\"", sherd_last_error(), says);
     char *found = NULL;
     cr_assert_eq(shd_checkpoint_find(folder, &found), SHERD_OK);
@@ -255,7 +255,7 @@ static void commit_is_refused(void (*change)(rank_slices *, shd_checkpoint_manif
     shd_free(found);
     bool equal;
     cr_assert(load_job(&before, &equal) == SHERD_OK && equal);
-    shd_checkpoint_discard(folder, 2);
+    shd_checkpoint1_discard(folder, 2);
     cr_assert_eq(count_files(folder), 1);
     cr_assert_eq(shd_memory_held(SHD_MEMORY_OBJECTS), 0);
     remove_folder(folder);
@@ -372,7 +372,7 @@ Test(checkpoint, disk_and_folder_failures_name_the_path_and_leave_older_ones_who
     small_job third = {.parent = folder, .step = 3, .world_size = 1};
     cr_assert_eq(save_job(&third), SHERD_IO);
     cr_assert(strstr(sherd_last_error(), "step-00000003"), "%s", sherd_last_error());
-    shd_checkpoint_discard(folder, 3);
+    shd_checkpoint1_discard(folder, 3);
 
     signal(SIGXFSZ, SIG_IGN);
     const struct rlimit limit = {2000, 2000};
@@ -380,7 +380,7 @@ Test(checkpoint, disk_and_folder_failures_name_the_path_and_leave_older_ones_who
     cr_assert_eq(shd_checkpoint_write_rank(folder, 2, 0, slices.list, slices.count), SHERD_IO);
     cr_assert(strstr(sherd_last_error(), "step-00000002.partial/rank-00000.bin: File too large"), "%s",
               sherd_last_error());
-    shd_checkpoint_discard(folder, 2);
+    shd_checkpoint1_discard(folder, 2);
     bool equal;
     cr_assert(load_job(&before, &equal) == SHERD_OK && equal);
     char *found = NULL;
@@ -444,7 +444,7 @@ Test(checkpoint, exports_overlapping_slices_larger_than_its_buffer) {
     }
     const shd_checkpoint_manifest manifest = {
         .step = 1, .world_size = 3, .optimizer = "sgd", .tensor_count = 1, .tensors = &tensor};
-    cr_assert_eq(shd_checkpoint_commit(folder, &manifest), SHERD_OK, "%s", sherd_last_error());
+    cr_assert_eq(shd_checkpoint1_commit(folder, &manifest), SHERD_OK, "%s", sherd_last_error());
     cr_assert_eq(shd_checkpoint_export(folder, to), SHERD_OK, "%s", sherd_last_error());
     shd_safetensors *file = NULL;
     cr_assert_eq(shd_safetensors_open(to, &file), SHERD_OK);
@@ -491,11 +491,11 @@ Test(checkpoint, states_in_8_bits_come_back_as_they_were) {
         cr_assert_eq(shd_checkpoint_write_rank(folder, 1, rank, slices, 2), SHERD_OK, "%s", sherd_last_error());
     }
     shd_checkpoint_manifest manifest = coded_manifest(&tensor, SHERD_FP32);
-    cr_assert_eq(shd_checkpoint_commit(folder, &manifest), SHERD_DATA);
+    cr_assert_eq(shd_checkpoint1_commit(folder, &manifest), SHERD_DATA);
     cr_assert(strstr(sherd_last_error(), "holds exp_avg of tensor w in int8, where the manifest has fp32"), "%s",
               sherd_last_error());
     manifest = coded_manifest(&tensor, SHERD_INT8);
-    cr_assert_eq(shd_checkpoint_commit(folder, &manifest), SHERD_OK, "%s", sherd_last_error());
+    cr_assert_eq(shd_checkpoint1_commit(folder, &manifest), SHERD_OK, "%s", sherd_last_error());
 
     shd_checkpoint *checkpoint = NULL;
     cr_assert_eq(shd_checkpoint_open(path_in(folder, "step-00000001"), &checkpoint), SHERD_OK);
@@ -526,14 +526,14 @@ Test(checkpoint, blocks_begin_where_blocks_begin_and_hold_states) {
         slices[1].first -= rank;
         cr_assert_eq(shd_checkpoint_write_rank(folder, 1, rank, slices, 2), SHERD_OK);
     }
-    cr_assert_eq(shd_checkpoint_commit(folder, &manifest), SHERD_DATA);
+    cr_assert_eq(shd_checkpoint1_commit(folder, &manifest), SHERD_DATA);
     cr_assert(strstr(sherd_last_error(), "slice 1: it would begin within a block, at element 511"), "%s",
               sherd_last_error());
     coded_slices(1, slices, values, blocks);
     slices[0].values = blocks;
     slices[0].dtype = SHERD_INT8;
     cr_assert_eq(shd_checkpoint_write_rank(folder, 1, 1, slices, 2), SHERD_OK);
-    cr_assert_eq(shd_checkpoint_commit(folder, &manifest), SHERD_DATA);
+    cr_assert_eq(shd_checkpoint1_commit(folder, &manifest), SHERD_DATA);
     cr_assert(strstr(sherd_last_error(), "holds parameter of tensor w in int8, where the manifest has fp32"), "%s",
               sherd_last_error());
     remove_folder(folder);

@@ -49,7 +49,7 @@ static bool save_with_fault(const small_job *job, int call) {
     cr_assert_eq(status, SHERD_IO, "call %d: %d, %s", call, status, sherd_last_error());
     cr_assert(strstr(sherd_last_error(), job->parent) && strstr(sherd_last_error(), "No space left on device"), "%s",
               sherd_last_error());
-    shd_checkpoint_discard(job->parent, job->step);
+    shd_checkpoint1_discard(job->parent, job->step);
     return true;
 }
 

@@ -42,7 +42,7 @@ Test(checkpoint_precision, sixteen_bit_values_are_stored_as_float32_and_come_bac
                   shd_dtype_text(dtype));
 
         const shd_checkpoint_manifest manifest = manifest_of(&tensor);
-        cr_assert_eq(shd_checkpoint_commit(full_folder, &manifest), SHERD_OK, "%s", sherd_last_error());
+        cr_assert_eq(shd_checkpoint1_commit(full_folder, &manifest), SHERD_OK, "%s", sherd_last_error());
         shd_checkpoint *checkpoint = NULL;
         cr_assert_eq(shd_checkpoint_open(path_in(full_folder, "step-00000001"), &checkpoint), SHERD_OK);
         half.values = back;
@@ -64,7 +64,7 @@ Test(checkpoint_precision, a_manifest_tells_precision_updates_and_the_loss_scale
     manifest.precision = SHERD_FP16;
     manifest.loss_scale = (shd_checkpoint_scale){.scale = 0x1p-3, .good_steps = 1999, .hysteresis = 2};
     cr_assert_eq(shd_checkpoint_write_rank(folder, 20, 0, slices.list, slices.count), SHERD_OK);
-    cr_assert_eq(shd_checkpoint_commit(folder, &manifest), SHERD_OK, "%s", sherd_last_error());
+    cr_assert_eq(shd_checkpoint1_commit(folder, &manifest), SHERD_OK, "%s", sherd_last_error());
     shd_checkpoint *checkpoint = NULL;
     cr_assert_eq(shd_checkpoint_open(job_path(&job), &checkpoint), SHERD_OK, "%s", sherd_last_error());
     const shd_checkpoint_manifest *read = shd_checkpoint_content(checkpoint);

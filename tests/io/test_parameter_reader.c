@@ -61,7 +61,7 @@ Test(parameter_reader, of_copies_that_differ_gives_those_of_an_export) {
     }
     const shd_checkpoint_manifest manifest = {
         .step = 1, .world_size = 4, .optimizer = "sgd", .tensor_count = 1, .tensors = &tensor};
-    cr_assert_eq(shd_checkpoint_commit(folder, &manifest), SHERD_OK, "%s", sherd_last_error());
+    cr_assert_eq(shd_checkpoint1_commit(folder, &manifest), SHERD_OK, "%s", sherd_last_error());
     char *to = path_in(folder, "x.safetensors");
     shd_checkpoint *checkpoint = NULL;
     shd_parameter_reader *reader = NULL;
