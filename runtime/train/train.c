@@ -11,6 +11,7 @@
 #include "runtime/session/setup.h"
 #include "runtime/train/evaluate.h"
 #include "runtime/train/feed.h"
+#include "runtime/train/job_data.h"
 #include "runtime/train/job_setup.h"
 #include "runtime/train/preflight.h"
 #include "runtime/train/resume.h"
@@ -228,28 +229,12 @@ static sherd_status run_steps(job_run *run) {
 
 /* --- the start ---------------------------------------------------------------------------------------------------- */
 
-static sherd_status open_dataset(const job_run *run, const char *key, const shd_job_sources *sources, bool shuffle,
-                                 shd_dataset **out) {
-    const shd_job *job = run->job;
-    const shd_dataset_config config = {.key = key,
-                                       .sources = sources,
-                                       .samples = run->has_samples ? &run->samples : NULL,
-                                       .format = job->data.format,
-                                       .vocab_size = job->model.vocab_size,
-                                       .context = job->model.context,
-                                       .ignored_token = job->data.ignored_token,
-                                       .separator = job->data.document_separator,
-                                       .seed = (uint64_t)job->train.seed,
-                                       .shuffle = shuffle};
-    return shd_dataset_open(&config, out);
-}
-
 static sherd_status open_data(job_run *run) {
     const shd_job *job = run->job;
     run->has_samples = shd_job_samples(job, &run->samples);
-    SHD_TRY(open_dataset(run, "data.train", &job->data.train, job->data.shuffle, &run->training_data));
+    SHD_TRY(shd_job_open_training(job, &run->training_data));
     if (job->data.validation.count == 0) return SHERD_OK;
-    SHD_TRY(open_dataset(run, "data.validation", &job->data.validation, false, &run->validation_data));
+    SHD_TRY(shd_job_open_validation(job, &run->validation_data));
     int64_t available = shd_dataset_sequence_count(run->validation_data);
     run->evaluation = shd_evaluation_plan_make(available, job->train.evaluate_sequences, job->train.micro_batch,
                                                run->options.world_size);
@@ -257,24 +242,12 @@ static sherd_status open_data(job_run *run) {
     return SHERD_OK;
 }
 
-static sherd_status create_feed(const job_run *run, shd_dataset *dataset, int32_t micro_steps, shd_feed **out) {
-    int64_t separator = run->job->data.document_separator;
-    const shd_feed_config config = {
-        .dataset = dataset,
-        .samples = run->has_samples,
-        .shape = run->samples,
-        .context = run->job->model.context,
-        .separator = run->job->data.attend_across_documents ? -1 : separator,
-        .micro_batch = run->job->train.micro_batch,
-        .micro_steps = micro_steps,
-        .mesh = {.rank = run->options.rank, .world_size = run->options.world_size, .replicas = run->options.replicas}};
-    return shd_feed_create(&config, out);
-}
-
 static sherd_status start_feeds(job_run *run) {
-    if (run->validation_data) SHD_TRY(create_feed(run, run->validation_data, 1, &run->validation));
-    SHD_TRY(create_feed(run, run->training_data, run->options.micro_steps, &run->training));
-    return shd_feed_start(run->training, next_sequence(run), run->job->train.steps - run->summary.step);
+    const shd_job *job = run->job;
+    if (run->validation_data)
+        SHD_TRY(shd_job_create_feed(job, run->validation_data, &run->options, 1, &run->validation));
+    SHD_TRY(shd_job_create_feed(job, run->training_data, &run->options, run->options.micro_steps, &run->training));
+    return shd_feed_start(run->training, next_sequence(run), job->train.steps - run->summary.step);
 }
 
 static sherd_status fill(job_run *run) {
@@ -417,8 +390,9 @@ static sherd_status check_init(const shd_job *job) {
 /* Reads all that a validation of this job will read: a bad row would end the run at its first validation, and its steps
  * would be lost. */
 static sherd_status check_validation(job_run *run) {
-    if (run->job->train.evaluate_every == 0 || run->from.step >= run->job->train.steps) return SHERD_OK;
-    SHD_TRY(create_feed(run, run->validation_data, 1, &run->validation));
+    const shd_job *job = run->job;
+    if (job->train.evaluate_every == 0 || run->from.step >= job->train.steps) return SHERD_OK;
+    SHD_TRY(shd_job_create_feed(job, run->validation_data, &run->options, 1, &run->validation));
     for (int64_t index = 0; index < run->evaluation.micro_batch_count; index++) {
         int64_t counted;
         SHD_TRY(shd_feed_read_padded(run->validation, index, run->evaluation.sequence_count, &counted));
