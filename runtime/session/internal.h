@@ -21,6 +21,17 @@ typedef struct shd_ballot {
     char text[2000];
 } shd_ballot;
 
+/* The save that has begun, and what became of the last one. */
+typedef struct shd_save {
+    bool pending;
+    char *dir, *note; /* owned; `dir` is NULL when memory has run out, which the others are told when it ends */
+    int64_t step;
+    shd_progress progress; /* of the state that is saved */
+    double since_ms, wait_ms;
+    sherd_save_result last;
+    char cause[sizeof((shd_ballot *)0)->text]; /* of `last` */
+} shd_save;
+
 struct sherd_session {
     sherd_options options; /* without rendezvous, groups and patterns, which were borrowed */
     shd_phase phase;
@@ -32,6 +43,7 @@ struct sherd_session {
     shd_engine *engine;
     int64_t step_count;
     bool bracket_open;
+    shd_save save;
     shd_ballot *ballots; /* [world_size]: every rank's in the last vote; then room for the own one */
 };
 
@@ -51,5 +63,13 @@ sherd_status shd_session_agree(sherd_session *session, sherd_status mine);
 
 /* Runs PROLOGUE: afterwards the session is at a step boundary with every parameter in place. Collective. */
 sherd_status shd_session_begin_life(sherd_session *session);
+
+/* Sets all optimizer state that this rank has to zero. */
+sherd_status shd_session_clear_states(sherd_session *session);
+
+/* --- save.c ------------------------------------------------------------------------------------------------------- */
+
+/* Gives up a pending save. */
+void shd_session_save_fini(sherd_session *session);
 
 #endif

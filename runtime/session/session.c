@@ -197,6 +197,7 @@ sherd_status sherd_session_create(const sherd_options *options, const sherd_mode
 
 void sherd_session_destroy(sherd_session *session) {
     if (!session) return;
+    shd_session_save_fini(session);
     shd_engine_destroy(session->engine);
     shd_comm_destroy(session->comm);
     shd_pool_destroy(session->pool);
@@ -337,7 +338,7 @@ static sherd_status clear_slice(void *user, const shd_slice *slice) {
 }
 
 /* Of all elements that this rank updates, and of the whole tensors that it owns. */
-static sherd_status clear_states(sherd_session *session) {
+sherd_status shd_session_clear_states(sherd_session *session) {
     const shd_policy *policy = &session->plan->policy;
     for (int32_t s = 0; s < policy->state_count; s++)
         SHD_TRY(shd_engine_visit(session->engine, s, -1, clear_slice, NULL));
@@ -354,7 +355,7 @@ sherd_status sherd_session_fill(sherd_session *session, sherd_fill_fn fill, void
     SHD_TRY(shd_session_agree(session, SHERD_OK));
     session->phase = SHD_PHASE_EMPTY;
     sherd_status status = fill_parameters(session, fill, user);
-    if (status == SHERD_OK) status = clear_states(session);
+    if (status == SHERD_OK) status = shd_session_clear_states(session);
     SHD_TRY(shd_session_agree(session, status));
     session->step_count = 0;
     shd_progress start = shd_engine_start(session->engine);

@@ -1,5 +1,6 @@
 #include "runtime/session/setup.h"
 
+#include "io/checkpoint_block.h"
 #include "optim/loss_scale.h"
 #include "optim/optimizer.h"
 #include "optim/rules.h"
@@ -22,6 +23,13 @@ static sherd_status check_range(const char *key, int64_t value, int64_t low, int
 }
 
 static bool is_duration(double seconds) { return seconds > 0 && isfinite(seconds); }
+
+static sherd_status check_checkpoint(const sherd_checkpoint *checkpoint) {
+    SHD_TRY(check_range("checkpoint.compression", checkpoint->compression, 0, SHD_COMPRESSION_MAX));
+    SHD_TRY(check_range("checkpoint.threads", checkpoint->threads, 1, 64));
+    SHD_TRY(check_range("checkpoint.keep", checkpoint->keep, 0, INT32_MAX));
+    return check_range("checkpoint.keep_every", checkpoint->keep_every, 0, INT32_MAX);
+}
 
 sherd_status shd_options_check(const sherd_options *options) {
     if (options->size != sizeof *options)
@@ -58,6 +66,7 @@ sherd_status shd_options_check(const sherd_options *options) {
                         "timeout_s (run.timeout_s) is %g and start_timeout_s (run.start_timeout_s) %g; "
                         "both must be positive numbers of seconds",
                         options->timeout_s, options->start_timeout_s);
+    SHD_TRY(check_checkpoint(&options->checkpoint));
     return shd_optimizer_check(&options->optimizer);
 }
 

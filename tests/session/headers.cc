@@ -17,5 +17,10 @@ int main() {
            optimizer.decay_pattern_count == 0 && optimizer.group_count == 0 && !optimizer.groups;
     const sherd_optimizer_group group = SHERD_OPTIMIZER_GROUP_INIT;
     good = good && !group.match && group.lr_factor == 1 && group.weight_decay == -1;
+    const sherd_checkpoint checkpoint = SHERD_CHECKPOINT_INIT;
+    good = good && checkpoint.compression == 1 && checkpoint.async && checkpoint.threads == 2 && checkpoint.keep == 0 &&
+           checkpoint.keep_every == 0 && options.checkpoint.compression == 1 && options.checkpoint.threads == 2;
+    const sherd_load load = SHERD_LOAD_INIT;
+    good = good && load.size == sizeof load && !load.weights_only && !load.skip_patterns && load.skip_pattern_count == 0;
     return good ? 0 : 1;
 }

@@ -143,6 +143,88 @@ Test(store, a_loaded_session_goes_on_with_the_same_bits, .timeout = 120) {
             }
 }
 
+/* Begun and waited for is saved; what became of it is told. */
+static int begin_and_wait(void *user, const sherd_options *options) {
+    struct story *told = user;
+    sherd_session *session;
+    sherd_save_result result;
+    EXPECT(sherd_session_create(options, toy_model(), &session) == SHERD_OK);
+    EXPECT(sherd_session_save_begin(session, told->dir, NULL) == SHERD_STATE);
+    EXPECT(sherd_session_fill(session, toy_fill, NULL) == SHERD_OK);
+    sherd_session_save_result(session, &result);
+    EXPECT(result.count == 0 && result.status == SHERD_OK && !*result.cause);
+    EXPECT(sherd_session_save_wait(session) == SHERD_OK);
+    int line = take_steps(session, options, SAVED_AFTER, told);
+    if (line) return line;
+    EXPECT(sherd_session_save_begin(session, told->dir, "{\"position\": 24}") == SHERD_OK);
+    line = take_steps(session, options, STEPS, told);
+    if (line) return line;
+    EXPECT(sherd_session_save_wait(session) == SHERD_OK && !sherd_session_save_pending(session));
+    sherd_session_save_result(session, &result);
+    EXPECT(result.count == 1 && result.step == SAVED_AFTER && result.status == SHERD_OK && !*result.cause);
+    EXPECT(result.wait_ms >= 0 && result.seconds > 0);
+    sherd_session_destroy(session);
+    return 0;
+}
+
+Test(store, a_save_that_was_begun_holds_the_state_of_its_begin, .timeout = 60) {
+    for (int stage = 0; stage <= 3; stage++) {
+        char dir[40];
+        make_folder(dir);
+        struct story whole = {.dir = dir}, resumed = {.dir = dir};
+        sherd_options options = toy_options(2, stage, SHERD_GATHER_AUTO);
+        int line = run_ranks(2, &options, begin_and_wait, &whole);
+        cr_assert_eq(line, 0, "stage %d: line %d: %s", stage, line, sherd_last_error());
+        line = run_ranks(2, &options, load_and_train, &resumed);
+        cr_assert_eq(line, 0, "stage %d: line %d", stage, line);
+        for (int step = SAVED_AFTER; step < STEPS; step++) cr_assert(whole.norms[step] == resumed.norms[step]);
+        cr_assert_eq(memcmp(whole.table, resumed.table, sizeof resumed.table), 0);
+        remove_folder(dir);
+    }
+}
+
+/* Only weights, but not the matrix and the table: training starts anew with them. */
+static int load_in_part(void *user, const sherd_options *options) {
+    struct story *told = user;
+    static const char *const skipped[] = {"*matrix*", "*table*"}, *const unknown[] = {"bias", "h.*"};
+    sherd_session *session;
+    sherd_load load = SHERD_LOAD_INIT;
+    EXPECT(sherd_session_create(options, toy_model(), &session) == SHERD_OK);
+    load.skip_patterns = unknown;
+    load.skip_pattern_count = 2;
+    EXPECT(sherd_session_load_with(session, told->dir, &load, NULL) == SHERD_CONFIG);
+    EXPECT(strstr(sherd_last_error(), "skip_patterns: \"h.*\" matches no tensor"));
+    load.skip_patterns = skipped;
+    EXPECT(sherd_session_load_with(session, told->dir, &load, NULL) == SHERD_STATE);
+    EXPECT(sherd_session_fill(session, toy_fill, NULL) == SHERD_OK);
+    int line = take_steps(session, options, 1, told);
+    if (line) return line;
+    EXPECT(sherd_session_fill(session, toy_fill, NULL) == SHERD_OK);
+    load.weights_only = true;
+    EXPECT(sherd_session_load_with(session, told->dir, &load, NULL) == SHERD_OK);
+    EXPECT(sherd_session_step_count(session) == 0);
+    line = take_steps(session, options, 1, told);
+    sherd_session_destroy(session);
+    return line;
+}
+
+Test(store, weights_are_loaded_alone_and_named_tensors_left_as_they_are, .timeout = 60) {
+    for (int stage = 0; stage <= 3; stage++) {
+        char dir[40];
+        make_folder(dir);
+        struct story whole = {.dir = dir}, part = {.dir = dir};
+        sherd_options options = toy_options(2, stage, SHERD_GATHER_AUTO);
+        cr_assert_eq(run_ranks(2, &options, train_and_save, &whole), 0);
+        int line = run_ranks(2, &options, load_in_part, &part);
+        cr_assert_eq(line, 0, "stage %d: line %d: %s", stage, line, sherd_last_error());
+        float table[17 * 33];
+        cr_assert_eq(toy_fill(NULL, TOY_TABLE, 0, 17 * 33, table), SHERD_OK);
+        cr_assert_eq(memcmp(part.table, table, sizeof table), 0, "stage %d", stage);
+        cr_assert(part.norms[0] != whole.norms[0]); /* the bias is another */
+        remove_folder(dir);
+    }
+}
+
 /* What is logged, on whatever thread. */
 static void keep_log(void *user, sherd_log_level level, const char *text) {
     char *kept = user;

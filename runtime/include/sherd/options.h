@@ -110,6 +110,17 @@ typedef struct sherd_loss_scale {
     int32_t hysteresis;
 } sherd_loss_scale;
 
+/* How a session writes checkpoints. Start from SHERD_CHECKPOINT_INIT. */
+typedef struct sherd_checkpoint {
+    int32_t compression; /* 0: none, to 19; default 1. The same values come back whatever it is */
+    /* Write while training goes on (sherd_session_save_begin): the step's program then has instructions for it. false: a
+     * save begins and ends in one call, and no step waits for it. Default true. */
+    bool async;
+    int32_t threads;    /* of this rank, that encode and write; 1 to 64; default 2 */
+    int32_t keep;       /* so many checkpoints are kept in a folder, those of most steps; default 0: all */
+    int32_t keep_every; /* of those, ones whose step is a multiple of this are kept besides; default 0: none */
+} sherd_checkpoint;
+
 /* Owns: every pointer is borrowed during sherd_session_create. */
 typedef struct sherd_options {
     size_t size;        /* sizeof(sherd_options), set by SHERD_OPTIONS_INIT */
@@ -135,11 +146,12 @@ typedef struct sherd_options {
     int32_t micro_steps;         /* micro-batches each rank runs in a step (gradient accumulation); default 1 */
     /* Forward-only micro-batches each rank runs in an evaluation; default 0: no evaluation. */
     int32_t eval_micro_steps;
-    double clip;               /* bound on the global gradient norm; default 0: none */
-    sherd_optimizer optimizer; /* default SHERD_OPTIMIZER_INIT */
-    int32_t threads;           /* compute threads of this rank; default 1 */
-    double timeout_s;          /* how long one wait for other ranks may last, in seconds; default 600 */
-    double start_timeout_s;    /* the same for the meeting in sherd_session_create; default 300 */
+    double clip;                 /* bound on the global gradient norm; default 0: none */
+    sherd_optimizer optimizer;   /* default SHERD_OPTIMIZER_INIT */
+    int32_t threads;             /* compute threads of this rank; default 1 */
+    double timeout_s;            /* how long one wait for other ranks may last, in seconds; default 600 */
+    double start_timeout_s;      /* the same for the meeting in sherd_session_create; default 300 */
+    sherd_checkpoint checkpoint; /* default SHERD_CHECKPOINT_INIT */
 } sherd_options;
 
 /* Values in the order of the fields: C++ before C++20 knows no designated initialisers. */
@@ -152,10 +164,12 @@ typedef struct sherd_options {
     { NULL, 1, -1, SHERD_GROUP_AUTO }
 #define SHERD_LOSS_SCALE_INIT                                                                                          \
     { 65536, 1, 2000, 1 }
+#define SHERD_CHECKPOINT_INIT                                                                                          \
+    { 1, true, 2, 0, 0 }
 #define SHERD_OPTIONS_INIT                                                                                             \
     {                                                                                                                  \
         sizeof(sherd_options), 0, 1, NULL, 3, 1, SHERD_GATHER_AUTO, 1, SHERD_RECOMPUTE_NONE, SHERD_FP32, SHERD_FP32,   \
-            SHERD_LOSS_SCALE_INIT, 1, 0, 0, SHERD_OPTIMIZER_INIT, 1, 600, 300                                          \
+            SHERD_LOSS_SCALE_INIT, 1, 0, 0, SHERD_OPTIMIZER_INIT, 1, 600, 300, SHERD_CHECKPOINT_INIT                   \
     }
 
 /* Which micro-batch of a global batch the rank of valid `options` is to run at micro-step `micro_step`, so that gradients

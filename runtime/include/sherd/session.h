@@ -62,8 +62,9 @@ typedef struct sherd_step_result {
     int64_t target_count;          /* counted targets of the global batch */
     double metrics[SHERD_METRICS]; /* exact sums of what was added (sherd_add_metric), rounded once, over all ranks */
     double compute_ms, exposed_comm_ms, optimizer_ms;
-    int64_t peak_bytes; /* largest over the ranks: bytes that the rank's process holds in arenas of its sessions */
-    uint32_t flags;     /* what ranks have told each other; see sherd_raise */
+    double save_wait_ms; /* what updates, and the step's end, have waited for a save that was under way */
+    int64_t peak_bytes;  /* largest over the ranks: bytes that the rank's process holds in arenas of its sessions */
+    uint32_t flags;      /* what ranks have told each other; see sherd_raise */
 } sherd_step_result;
 
 typedef struct sherd_evaluation {
@@ -152,18 +153,68 @@ SHERD_API sherd_status sherd_run_step(sherd_session *session, int64_t target_cou
 /* Completed optimizer steps: 0 at the start, the checkpoint's after a load. */
 SHERD_API int64_t sherd_session_step_count(const sherd_session *session);
 
-/* Writes a checkpoint `step-%08d` (completed steps) into `dir`, complete or not at all. Collective; at step boundaries.
- * `note`: a JSON object stored in the manifest (a trainer's own state), or NULL. Fails: STATE; IO, DATA, on all ranks
- * alike, and the session goes on; COMM and worse. */
+/* Writes a checkpoint `step-%08d` (completed steps) into `dir`, complete or not at all, and returns when it is there: a
+ * sherd_session_save_begin that is waited for. Collective; at step boundaries. Fails: as those do, on all ranks alike. */
 SHERD_API sherd_status sherd_session_save(sherd_session *session, const char *dir, const char *note);
+
+/* Begins to write a checkpoint of the state as it is now, and returns at once. With options.checkpoint.async threads of
+ * each rank write it during the coming step, straight from parameters and optimizer state: an update waits until what it
+ * changes has been written. The end of a step in which every rank has written all commits it: until then it does not
+ * count as a checkpoint, and readers do not see it. Evaluations may come in between. Without async it is written in this
+ * call. A save that fails removes what it has written, leaves older checkpoints as they are, and never ends the session:
+ * what became of it tells sherd_session_save_result. Destroying the session gives up a save that is not committed.
+ * `dir`: a folder, made where it is missing. `note`: a JSON object stored in the manifest (a trainer's own state), or
+ * NULL; it must be the same, or may be NULL, on other ranks than 0, whose is stored.
+ * Owns: copies `dir` and `note`. Collective; at step boundaries.
+ * Fails: STATE (between no two steps; the last save has not ended), ARGUMENT, MEMORY; COMM and worse. */
+SHERD_API sherd_status sherd_session_save_begin(sherd_session *session, const char *dir, const char *note);
+
+/* Whether a save has begun and not ended; the same on all ranks. */
+SHERD_API bool sherd_session_save_pending(const sherd_session *session);
+
+/* Ends a pending save: returns when it is committed, or has failed. Collective; at step boundaries. Without a pending
+ * one it returns at once. Fails: as the save that has ended last did (IO, DATA, MEMORY, ARGUMENT), on all ranks alike,
+ * and the session goes on; STATE; COMM and worse. */
+SHERD_API sherd_status sherd_session_save_wait(sherd_session *session);
+
+/* What became of a save; the same on every rank but for the times, which are this rank's. */
+typedef struct sherd_save_result {
+    int64_t count;       /* saves that have ended so far; 0: the rest is zero */
+    int64_t step;        /* the completed steps that it holds */
+    sherd_status status; /* OK: it is there */
+    /* Why it is not, with the rank that failed; "" with OK. Borrowed from the session until the next save ends. */
+    const char *cause;
+    double wait_ms;                  /* what this rank has waited for it: in steps, and in sherd_session_save_wait */
+    double seconds;                  /* from its begin to its end */
+    int64_t raw_bytes, stored_bytes; /* of all ranks: values, and what they take in files */
+} sherd_save_result;
+/* Of the save that has ended last. Never fails. */
+SHERD_API void sherd_session_save_result(const sherd_session *session, sherd_save_result *out);
+
+/* How much of a checkpoint is loaded. Start from SHERD_LOAD_INIT. */
+typedef struct sherd_load {
+    size_t size; /* sizeof(sherd_load), set by SHERD_LOAD_INIT */
+    /* Parameters only: optimizer state, step count and loss scale start anew. Default false. */
+    bool weights_only;
+    /* [skip_pattern_count], shell patterns over tensor names, in which * matches dots too: such tensors, and their
+     * optimizer state, are left as they are; each must match a tensor of the session. Borrowed. Default NULL. */
+    const char *const *skip_patterns;
+    int32_t skip_pattern_count; /* default 0 */
+} sherd_load;
+#define SHERD_LOAD_INIT                                                                                                \
+    { sizeof(sherd_load), false, NULL, 0 }
 
 /* Restores parameters, optimizer state, step count and loss scale from `dir`: a checkpoint, or a folder of them (the
  * newest complete one). A checkpoint of another precision is loaded too, and this is logged: what it lacks of a loss
  * scale starts anew. Collective; before the first step or between two. On success *note is the stored object, to be
- * released with sherd_note_free; NULL `note` is allowed. Fails, on all ranks alike: STATE; DATA when there is none, or
- * it does not fit the model and layout (both named); DATA, IO or MEMORY while it is read, and then parameters are
- * undefined, as after create; COMM and worse. */
+ * released with sherd_note_free; NULL `note` is allowed. Fails, on all ranks alike: STATE (a save is pending, too); DATA
+ * when there is none, or it does not fit the model and layout (both named); DATA, IO or MEMORY while it is read, and then
+ * parameters are undefined, as after create: another one may be loaded; COMM and worse. */
 SHERD_API sherd_status sherd_session_load(sherd_session *session, const char *dir, char **note);
+/* The same of a part of it. With skip patterns the session must have parameters already (sherd_session_fill). Fails
+ * also: CONFIG (a pattern that matches nothing, named). */
+SHERD_API sherd_status sherd_session_load_with(sherd_session *session, const char *dir, const sherd_load *load,
+                                               char **note);
 SHERD_API void sherd_note_free(char *note);
 
 /* What this rank has communicated since create. A unit with trainable and frozen tensors takes two gathers. */

@@ -1,0 +1,82 @@
+/* See slices.h. */
+#include "runtime/session/slices.h"
+
+#include "runtime/base/memory.h"
+#include "runtime/base/status.h"
+
+#include <string.h>
+
+typedef struct lister {
+    const shd_plan *plan;
+    const char *state;
+    shd_slice_list *list;
+} lister;
+
+/* Makes room for one more. */
+static sherd_status reserve(shd_slice_list *list) {
+    if (list->count < list->capacity) return SHERD_OK;
+    int64_t capacity = list->capacity ? 2 * list->capacity : 64;
+    shd_checkpoint_slice *slices = shd_realloc(list->slices, (size_t)capacity * sizeof *slices);
+    if (slices) list->slices = slices;
+    int32_t *tensors = shd_realloc(list->tensors, (size_t)capacity * sizeof *tensors);
+    if (tensors) list->tensors = tensors;
+    if (!slices || !tensors)
+        return shd_fail(SHERD_MEMORY, "no memory for the list of %lld checkpoint slices", (long long)capacity);
+    list->capacity = capacity;
+    return SHERD_OK;
+}
+
+static sherd_status append(void *user, const shd_slice *slice) {
+    const lister *l = user;
+    SHD_TRY(reserve(l->list));
+    l->list->tensors[l->list->count] = slice->tensor;
+    l->list->slices[l->list->count++] = (shd_checkpoint_slice){.tensor = l->plan->tensor_names[slice->tensor],
+                                                               .state = l->state,
+                                                               .first = slice->first,
+                                                               .count = slice->count,
+                                                               .values = slice->values,
+                                                               .dtype = slice->dtype};
+    return SHERD_OK;
+}
+
+sherd_status shd_slices_list(sherd_session *session, int32_t place, shd_slice_list *out) {
+    const sherd_optimizer *optimizer = &session->options.optimizer;
+    shd_slice_list list = {0};
+    lister l = {.plan = session->plan, .list = &list};
+    sherd_status status = SHERD_OK;
+    for (int32_t s = -1; s < session->plan->policy.state_count && status == SHERD_OK; s++) {
+        l.state = s < 0 ? SHD_CHECKPOINT_PARAMETER : shd_optimizer_state_name(optimizer, s);
+        status = shd_engine_visit(session->engine, s, place, append, &l);
+    }
+    for (int32_t s = 0; s < shd_whole_state_count(optimizer) && status == SHERD_OK; s++) {
+        l.state = shd_whole_state_name(optimizer, s);
+        status = shd_engine_visit_owned(session->engine, s, place, append, &l);
+    }
+    if (status == SHERD_OK)
+        *out = list;
+    else
+        shd_slices_fini(&list);
+    return status;
+}
+
+void shd_slices_fini(shd_slice_list *list) {
+    shd_free(list->slices);
+    shd_free(list->tensors);
+    *list = (shd_slice_list){0};
+}
+
+const char *shd_optimizer_name(const sherd_optimizer *optimizer) {
+    switch (optimizer->kind) {
+    case SHERD_ADAMW: return "adamw";
+    case SHERD_SGD: return "sgd";
+    case SHERD_LION: return "lion";
+    case SHERD_ADAM: return "adam";
+    case SHERD_ADAFACTOR: return "adafactor";
+    case SHERD_MUON: return "muon";
+    }
+    return "";
+}
+
+int32_t shd_optimizer_states(const sherd_optimizer *optimizer) {
+    return shd_optimizer_state_count(optimizer) + shd_whole_state_count(optimizer);
+}
