@@ -77,6 +77,17 @@ sherd_status shd_json_hash(const json_t *object, const char *key, uint64_t *out)
 
 json_t *shd_json_from_hash(uint64_t hash) { return json_sprintf("%016llx", (unsigned long long)hash); }
 
+sherd_status shd_json_requires(const json_t *object) {
+    const json_t *list = json_object_get(object, "requires");
+    if (!list) return SHERD_OK;
+    if (!json_is_array(list)) return shd_fail(SHERD_DATA, "\"requires\" must be a list");
+    if (json_array_size(list) == 0) return SHERD_OK;
+    const char *name = json_string_value(json_array_get(list, 0));
+    if (!name) return shd_fail(SHERD_DATA, "\"requires\" must be a list of texts");
+    return shd_fail(SHERD_DATA, "it requires \"%.100s\", which this build does not know: read it with a newer one",
+                    name);
+}
+
 sherd_status shd_json_dtype(const json_t *object, const char *key, sherd_dtype *out) {
     const json_t *value = json_object_get(object, key);
     const char *text = value ? json_string_value(value) : shd_dtype_text(SHERD_FP32);

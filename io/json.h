@@ -22,6 +22,9 @@ sherd_status shd_json_array(const json_t *object, const char *key, json_t **out)
 /* 64 bits as 16 hexadecimal digits: JSON's integers are signed. */
 sherd_status shd_json_hash(const json_t *object, const char *key, uint64_t *out);
 json_t *shd_json_from_hash(uint64_t hash);
+/* Refuses an object that names, in a list "requires", what a reader must know to read it: this one knows of nothing that
+ * could be named. Unknown keys are ignored otherwise. Fails: DATA. */
+sherd_status shd_json_requires(const json_t *object);
 /* How values are stored: "int8"; FP32 where the key is missing. */
 sherd_status shd_json_dtype(const json_t *object, const char *key, sherd_dtype *out);
 /* The text for json_pack's "s:s*", which leaves out a key whose text is NULL. */
