@@ -10,7 +10,8 @@
  *
  * Masters are there when parameters are 16-bit. With a 16-bit reduce_dtype gradient slots are PRIVATE, and rounded slots
  * are where they would be. "One rank": a shard group of one, whose shard is the whole group. With replicas accumulators
- * are EXPORTED, since parts of them are added up over the replicas. Work memory is PRIVATE.
+ * are EXPORTED, since parts of them are added up over the replicas. Work memory is PRIVATE; that of checkpoints is the
+ * first there, so that it is aligned to pages, as memory is mapped.
  *
  * With several ranks, what owners of whole tensors read of others is EXPORTED: accumulators of groups that have such, and
  * if parameters are read masters too; and so are gradient slots, where they leave steps. What owners keep is PRIVATE. */
@@ -269,11 +270,13 @@ static sherd_status add_activations(shd_plan *plan) {
 
 sherd_status shd_plan_buffers(shd_plan *plan) {
     size_t capacity = (size_t)plan->group_count * (3 + SHD_MAX_STATES) + (size_t)plan->gather_count +
-                      2 * (size_t)plan->gradient_count + 3 * (size_t)plan->unit_count + 6;
+                      2 * (size_t)plan->gradient_count + 3 * (size_t)plan->unit_count + 7;
     plan->buffers = shd_alloc(capacity, sizeof *plan->buffers);
     if (!plan->buffers) return shd_fail(SHERD_MEMORY, "no memory for the plan's buffers");
 
     int64_t partial_count = 0;
+    SHD_TRY(add_work(plan, SHD_BUFFER_STAGING, SHD_CATEGORY_CHECKPOINT, -1, plan->policy.staging_bytes,
+                     &plan->staging_buffer));
     for (int32_t g = 0; g < plan->group_count; g++) SHD_TRY(add_parameters(plan, g));
     for (int32_t g = 0; g < plan->group_count; g++) {
         if (!plan->groups[g].trainable) continue;

@@ -206,6 +206,8 @@ sherd_status shd_policy_check(const shd_policy *policy) {
     if (policy->state_dtype != SHERD_FP32 && policy->state_dtype != SHERD_INT8)
         return shd_fail(SHERD_CONFIG, "optimizer.state_dtype is %s; it must be fp32 or int8",
                         shd_dtype_text(policy->state_dtype));
+    if (policy->staging_bytes < 0)
+        return shd_fail(SHERD_CONFIG, "staging_bytes is %" PRId64 "; it must not be negative", policy->staging_bytes);
     if (policy->gradient_slots < 1 || policy->gradient_slots > SHD_MAX_GRADIENT_SLOTS)
         return shd_fail(SHERD_CONFIG, "gradient_slots is %" PRId32 "; it must be 1 to %d", policy->gradient_slots,
                         SHD_MAX_GRADIENT_SLOTS);

@@ -26,7 +26,7 @@ const char *shd_buffer_kind_text(shd_buffer_kind kind) {
         [SHD_BUFFER_REMADE] = "remade",           [SHD_BUFFER_RECOMPUTED] = "recomputed",
         [SHD_BUFFER_OWNED_STATE] = "owned_state", [SHD_BUFFER_OWNER_WORK] = "owner_work",
         [SHD_BUFFER_SCRATCH] = "scratch",         [SHD_BUFFER_LOGITS] = "logits",
-        [SHD_BUFFER_PARTIALS] = "partials",
+        [SHD_BUFFER_PARTIALS] = "partials",       [SHD_BUFFER_STAGING] = "staging",
     };
     return kind >= 0 && kind < SHD_BUFFER_KINDS ? texts[kind] : "unknown";
 }
@@ -70,6 +70,7 @@ sherd_status shd_plan_create(const sherd_model *model, const shd_policy *policy,
                        .scratch_buffer = -1,
                        .logits_buffer = -1,
                        .partials_buffer = -1,
+                       .staging_buffer = -1,
                        .owned_state_buffer = -1,
                        .owner_work_buffer = -1,
                        .scratch_bytes = model->scratch_bytes,
@@ -152,12 +153,13 @@ static uint64_t hash_residencies(uint64_t hash, const shd_residency *residencies
 
 uint64_t shd_plan_hash(const shd_plan *plan) {
     const shd_policy *policy = &plan->policy;
-    uint64_t hash = SHD_HASH(
-        0, policy->world_size, policy->replicas, policy->stage, policy->gather_shared, policy->prefetch,
-        policy->state_count, policy->state_dtype, policy->gradient_slots, policy->recompute, policy->parameter_dtype,
-        policy->reduce_dtype, plan->unit_count, plan->tensor_count, plan->group_count, plan->buffer_count,
-        plan->gather_count, plan->gradient_count, plan->scratch_buffer, plan->scratch_bytes, plan->logits_buffer,
-        plan->logits_bytes, plan->partials_buffer, plan->owned_state_buffer, plan->owner_work_buffer);
+    uint64_t hash =
+        SHD_HASH(0, policy->world_size, policy->replicas, policy->stage, policy->gather_shared, policy->prefetch,
+                 policy->state_count, policy->state_dtype, policy->gradient_slots, policy->recompute,
+                 policy->parameter_dtype, policy->reduce_dtype, policy->async_saves, plan->unit_count,
+                 plan->tensor_count, plan->group_count, plan->buffer_count, plan->gather_count, plan->gradient_count,
+                 plan->scratch_buffer, plan->scratch_bytes, plan->logits_buffer, plan->logits_bytes,
+                 plan->partials_buffer, plan->owned_state_buffer, plan->owner_work_buffer, plan->staging_buffer);
     hash = hash_description(plan, hash);
     for (int32_t g = 0; g < plan->group_count; g++) {
         const shd_group *group = &plan->groups[g];

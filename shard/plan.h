@@ -71,6 +71,8 @@ typedef struct shd_policy {
         *demands; /* [tensor_count]; NULL: all is updated element by element. Borrowed while a plan is made;
                                   the plan's own policy has NULL */
     bool owners_read_parameters; /* an update of a whole tensor needs all of its fp32 parameters too */
+    int64_t staging_bytes;       /* in which checkpoints are encoded and decoded; 0: none */
+    bool async_saves;            /* steps save while they run, when one is asked for */
 } shd_policy;
 
 /* Where a buffer lives. */
@@ -89,7 +91,8 @@ typedef enum shd_place {
     X(GATHER_BUFFERS, "gather_buffers")                                                                                \
     X(REDUCE_BUFFERS, "reduce_buffers")                                                                                \
     X(ACTIVATIONS, "activations")                                                                                      \
-    X(LOGITS, "logits")
+    X(LOGITS, "logits")                                                                                                \
+    X(CHECKPOINT, "checkpoint")
 typedef enum shd_category {
 #define SHD_CATEGORY_ENUM(name, text) SHD_CATEGORY_##name,
     SHD_CATEGORY_MAP(SHD_CATEGORY_ENUM)
@@ -117,6 +120,7 @@ typedef enum shd_buffer_kind {
     SHD_BUFFER_OWNED_STATE, /* states of the tensors that this rank owns */
     SHD_BUFFER_OWNER_WORK,  /* work memory of their updates */
     SHD_BUFFER_PARTIALS,    /* work memory of norms: a double for every block of the largest trainable part */
+    SHD_BUFFER_STAGING,     /* work memory of saving and loading; it begins its arena, so that it begins a page too */
     SHD_BUFFER_KINDS
 } shd_buffer_kind;
 const char *shd_buffer_kind_text(shd_buffer_kind kind);
@@ -211,6 +215,7 @@ typedef struct shd_plan {
     shd_residency *rounded;
     int32_t scratch_buffer, logits_buffer; /* -1: none */
     int32_t partials_buffer;               /* -1: nothing is trained */
+    int32_t staging_buffer;                /* -1: none */
     bool has_owners;                       /* there are whole tensors */
     int32_t owned_state_buffer;            /* -1: none have states */
     int32_t owner_work_buffer;             /* -1: none */

@@ -98,7 +98,8 @@ sherd_status shd_engine_verdict(shd_engine *engine) {
                         .square_sum = engine->square_sum,
                         .target_count = engine->local_targets,
                         .arena_bytes = shd_memory_held(SHD_MEMORY_ARENA),
-                        .flags = training ? engine->flags : 0};
+                        .flags = training ? engine->flags : 0,
+                        .save_state = shd_engine_save_state(engine)};
     memcpy(mine.metrics, engine->metrics, sizeof mine.metrics);
     if (training) engine->flags = 0;
     SHD_TRY(shd_comm_exchange(engine->config.comm, &mine, sizeof mine, engine->verdicts));
@@ -122,5 +123,7 @@ sherd_status shd_engine_verdict(shd_engine *engine) {
     engine->result.grad_norm = sqrt(shd_exact_sum_value(&engine->square_sum)) / engine->result.loss_scale;
     engine->result.lr = training ? shd_schedule_lr(&engine->config.optimizer, engine->step) : 0;
     engine->result.peak_bytes = peak_bytes;
-    return training ? judge(engine) : SHERD_OK;
+    if (!training) return SHERD_OK;
+    SHD_TRY(shd_engine_saves_ended(engine, &engine->commits));
+    return judge(engine);
 }

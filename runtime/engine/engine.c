@@ -62,8 +62,8 @@ static sherd_status allocate(shd_engine *engine) {
     if (!engine->units || !engine->counter_base || !engine->done || !engine->parameters || !engine->gradients ||
         !engine->outputs || !engine->activations || !engine->remade || !engine->verdicts || !engine->counts)
         return shd_fail(SHERD_MEMORY, "no memory for the engine's tables");
-    SHD_TRY(shd_queue_create(longest, &engine->queues[SHD_QUEUE_GATHER]));
-    return shd_queue_create(longest, &engine->queues[SHD_QUEUE_REDUCE]);
+    for (int32_t q = SHD_QUEUE_COMPUTE + 1; q < SHD_QUEUES; q++) SHD_TRY(shd_queue_create(longest, &engine->queues[q]));
+    return SHERD_OK;
 }
 
 static sherd_status init(shd_engine *engine) {
@@ -163,6 +163,8 @@ void shd_engine_add_metric(shd_engine *engine, int32_t metric, const double *ter
 void shd_engine_raise(shd_engine *engine, uint32_t flags) { engine->flags |= flags; }
 
 void shd_engine_set_targets(shd_engine *engine, int64_t count) { engine->local_targets = count; }
+
+double shd_engine_save_wait_ms(const shd_engine *engine) { return engine->times.save_ms; }
 
 void shd_engine_result(const shd_engine *engine, sherd_step_result *out) { *out = engine->result; }
 

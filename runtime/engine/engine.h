@@ -1,8 +1,8 @@
 /* The engine: one rank's memory and the executor of its step programs.
  *
  * It owns the arenas, knows where every tensor is at every moment, and runs instructions; it knows nothing of models,
- * jobs or files. COMPUTE instructions run at once, in order; GATHER and REDUCE instructions are submitted in order and
- * run as soon as what they wait for has happened, at the latest when a COMPUTE instruction waits for them. FORWARD,
+ * jobs or files. COMPUTE instructions run at once, in order; GATHER, REDUCE and COPY instructions are submitted in order
+ * and run as soon as what they wait for has happened, at the latest when a COMPUTE instruction waits for them. FORWARD,
  * RECOMPUTE and BACKWARD belong to the caller: the engine stops before each, lends a view, and goes on when the caller
  * says it is done. Threads: an engine belongs to one thread. */
 #ifndef SHD_ENGINE_ENGINE_H
@@ -22,6 +22,27 @@
 
 typedef struct shd_engine shd_engine;
 
+/* How far a rank is with a save. */
+typedef enum shd_save_state {
+    SHD_SAVE_NONE, /* nothing is to be saved */
+    SHD_SAVE_WRITING,
+    SHD_SAVE_ENDED /* all is written, or the rank has failed to */
+} shd_save_state;
+
+/* How SAVE and COMMIT reach what keeps checkpoints. A save begins and ends on all ranks between the same two runs. */
+typedef struct shd_storage {
+    void *user;
+    /* Takes what this rank stores of `unit`, which does not change until `saved` says that it may: copied, encoded, or
+     * given up. Returns at once. Where nothing is to be saved, or the unit was taken in an earlier run, it does nothing,
+     * and `saved` says yes. */
+    void (*save)(void *user, int32_t unit);
+    bool (*saved)(void *user, int32_t unit);
+    shd_save_state (*state)(void *user);
+    /* Collective, once every rank's state is ENDED: makes the checkpoint complete, or does away with it. Fails: what ends
+     * the session; that a save has failed does not. */
+    sherd_status (*commit)(void *user);
+} shd_storage;
+
 /* All pointers are borrowed for the engine's life. */
 typedef struct shd_engine_config {
     const shd_plan *plan;
@@ -32,6 +53,7 @@ typedef struct shd_engine_config {
     const shd_tensor_rule *rules; /* by tensor; what `optimizer` says of tensors is not asked for */
     double clip;
     sherd_loss_scale loss_scale; /* used with fp16 parameters */
+    const shd_storage *storage;  /* NULL: SAVE and COMMIT do nothing */
 } shd_engine_config;
 
 /* What decides the coming steps besides parameters and optimizer state; the same on every rank. */
@@ -77,6 +99,9 @@ void shd_engine_add_metric(shd_engine *engine, int32_t metric, const double *ter
 void shd_engine_raise(shd_engine *engine, uint32_t flags);
 /* An evaluation learns its targets as it goes: this rank's count, set before the program's end. */
 void shd_engine_set_targets(shd_engine *engine, int64_t count);
+
+/* What the last run has waited for a save, and what its commit took. */
+double shd_engine_save_wait_ms(const shd_engine *engine);
 
 /* What the last run of TRAIN (or, loss, targets and metrics alone, EVALUATE) found; `step` is left to the caller. */
 void shd_engine_result(const shd_engine *engine, sherd_step_result *out);

@@ -40,6 +40,7 @@ static sherd_status announce(shd_engine *engine, const shd_instruction *instruct
 
 static bool is_ready(const shd_engine *engine, const shd_instruction *instruction) {
     const shd_program *program = engine->program;
+    if (instruction->op == SHD_OP_SAVE) return shd_engine_saved(engine, instruction->unit_index);
     for (int32_t i = 0; i < instruction->waits.count; i++)
         if (!engine->done[program->waits[instruction->waits.first + i]]) return false;
     for (int32_t i = 0; i < instruction->awaits.count; i++) {
@@ -71,6 +72,8 @@ static sherd_status execute(shd_engine *engine, const shd_instruction *instructi
     case SHD_OP_VERDICT: return shd_engine_verdict(engine);
     case SHD_OP_DIRECT: shd_engine_direct(engine, instruction); return SHERD_OK;
     case SHD_OP_UPDATE: shd_engine_update(engine, instruction); return SHERD_OK;
+    case SHD_OP_SAVE: return SHERD_OK; /* submitting it has begun it, that it is ready has ended it */
+    case SHD_OP_COMMIT: return shd_engine_commit(engine);
     case SHD_OPS: break;
     }
     return shd_fail(SHERD_INTERNAL, "instruction with unknown operation %d", (int)instruction->op);
@@ -83,6 +86,7 @@ static double *time_of(shd_engine *engine, shd_op op) {
     case SHD_OP_NORM:
     case SHD_OP_DIRECT:
     case SHD_OP_UPDATE: return &engine->times.optimizer_ms;
+    case SHD_OP_COMMIT: return &engine->times.save_ms;
     default: return &engine->times.comm_ms;
     }
 }
@@ -114,6 +118,7 @@ static sherd_status run_item(void *context, int32_t item) {
 static sherd_status submit(shd_engine *engine, const shd_instruction *instruction) {
     if (instruction->op == SHD_OP_COUNT)
         SHD_TRY(shd_comm_post(engine->config.comm, &engine->local_targets, sizeof engine->local_targets));
+    if (instruction->op == SHD_OP_SAVE) shd_engine_save(engine, instruction->unit_index);
     const shd_work work = {.ready = item_is_ready,
                            .run = run_item,
                            .context = engine,
@@ -123,10 +128,11 @@ static sherd_status submit(shd_engine *engine, const shd_instruction *instructio
 
 static sherd_status progress(shd_engine *engine, bool *ran) {
     *ran = false;
-    SHD_TRY(shd_queue_progress(engine->queues[SHD_QUEUE_GATHER], ran));
-    bool reduced = false;
-    SHD_TRY(shd_queue_progress(engine->queues[SHD_QUEUE_REDUCE], &reduced));
-    *ran |= reduced;
+    for (int32_t q = SHD_QUEUE_COMPUTE + 1; q < SHD_QUEUES; q++) {
+        bool some = false;
+        SHD_TRY(shd_queue_progress(engine->queues[q], &some));
+        *ran |= some;
+    }
     return SHERD_OK;
 }
 
@@ -136,36 +142,55 @@ static void name_wait(const shd_engine *engine, const shd_instruction *instructi
     snprintf(out, bytes, "%s%s%s", shd_op_text(instruction->op), *unit ? " " : "", unit);
 }
 
+/* Whether it is this rank's own disk that an instruction waits for: a SAVE that has not ended. */
+static bool waits_for_disk(const shd_engine *engine, const shd_instruction *instruction) {
+    for (int32_t i = 0; i < instruction->waits.count; i++) {
+        int32_t waited = engine->program->waits[instruction->waits.first + i];
+        if (!engine->done[waited] && engine->program->instructions[waited].op == SHD_OP_SAVE) return true;
+    }
+    return false;
+}
+
+/* What is counted by those who do it. */
+static double counted_ms(const shd_engine *engine) {
+    return engine->times.comm_ms + engine->times.optimizer_ms + engine->times.save_ms;
+}
+
+/* One turn of waiting, which counts as what it is spent on; items that run meanwhile count their own time. */
+static sherd_status wait_turn(shd_engine *engine, const shd_instruction *instruction, shd_patience *patience,
+                              const char *what) {
+    bool disk = waits_for_disk(engine, instruction), ran;
+    double since_ms = shd_clock_ms(), before_ms = counted_ms(engine);
+    SHD_TRY(progress(engine, &ran));
+    if (ran || disk) *patience = (shd_patience){0};
+    if (!ran) SHD_TRY(disk ? shd_engine_await_disk(engine) : shd_comm_pause(engine->config.comm, patience, what));
+    double spent_ms = shd_clock_ms() - since_ms - (counted_ms(engine) - before_ms);
+    *(disk ? &engine->times.save_ms : &engine->times.comm_ms) += spent_ms;
+    return SHERD_OK;
+}
+
 static sherd_status hold_until_ready(shd_engine *engine, const shd_instruction *instruction) {
     if (is_ready(engine, instruction)) return SHERD_OK;
-    double since_ms = shd_clock_ms();
-    double counted_ms = engine->times.comm_ms + engine->times.optimizer_ms;
     char what[128];
     name_wait(engine, instruction, what, sizeof what);
     shd_patience patience = {0};
-    do {
-        bool ran;
-        SHD_TRY(progress(engine, &ran));
-        if (ran)
-            patience = (shd_patience){0};
-        else
-            SHD_TRY(shd_comm_pause(engine->config.comm, &patience, what));
-    } while (!is_ready(engine, instruction));
-    /* Items that ran meanwhile have counted their own time. */
-    counted_ms = engine->times.comm_ms + engine->times.optimizer_ms - counted_ms;
-    engine->times.comm_ms += shd_clock_ms() - since_ms - counted_ms;
+    do SHD_TRY(wait_turn(engine, instruction, &patience, what));
+    while (!is_ready(engine, instruction));
     return SHERD_OK;
 }
 
 static sherd_status finish(shd_engine *engine) {
     /* The verifier has seen the compute instructions wait for everything else. */
-    if (shd_queue_length(engine->queues[SHD_QUEUE_GATHER]) || shd_queue_length(engine->queues[SHD_QUEUE_REDUCE]))
-        return shd_fail(SHERD_INTERNAL, "a step program ends before its gathers and reduces");
+    for (int32_t q = SHD_QUEUE_COMPUTE + 1; q < SHD_QUEUES; q++)
+        if (shd_queue_length(engine->queues[q]) > 0)
+            return shd_fail(SHERD_INTERNAL, "a step program ends before its instructions in the %s queue",
+                            shd_queue_text((shd_queue_id)q));
     int32_t count = SHD_COUNTERS * engine->config.plan->unit_count;
     for (int32_t i = 0; i < count; i++) engine->counter_base[i] += engine->program->raised[i];
     engine->result.compute_ms = engine->times.compute_ms;
     engine->result.exposed_comm_ms = engine->times.comm_ms;
     engine->result.optimizer_ms = engine->times.optimizer_ms;
+    engine->result.save_wait_ms = engine->times.save_ms;
     engine->progress = engine->next_progress;
     engine->program = NULL;
     return SHERD_OK;
@@ -183,6 +208,7 @@ void shd_engine_begin(shd_engine *engine, shd_program_kind kind, int64_t step, i
     engine->target_count = 0;
     engine->gradient_scale = 1;
     engine->skips = false;
+    engine->commits = false;
     engine->next_progress = engine->progress;
     engine->times = (shd_engine_times){0};
     engine->result = (sherd_step_result){0};

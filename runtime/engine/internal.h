@@ -13,10 +13,11 @@ typedef struct shd_verdict {
     int64_t target_count; /* evaluation: this rank's */
     int64_t arena_bytes;
     uint32_t flags;
+    shd_save_state save_state;
 } shd_verdict;
 
 typedef struct shd_engine_times {
-    double compute_ms, comm_ms, optimizer_ms;
+    double compute_ms, comm_ms, optimizer_ms, save_ms;
 } shd_engine_times;
 
 struct shd_engine {
@@ -40,6 +41,7 @@ struct shd_engine {
     int64_t local_targets, target_count;
     double gradient_scale;                /* what UPDATE multiplies gradients by: clipping, ÷ loss scale */
     bool skips;                           /* the verdict: UPDATE is to leave everything as it is */
+    bool commits;                         /* the verdict: every rank has written the save that is under way */
     shd_progress progress, next_progress; /* the running step's, and what it will leave */
     uint32_t flags;                       /* raised since the last step's verdict */
     double compute_since_ms;
@@ -96,6 +98,18 @@ sherd_status shd_engine_reduce(shd_engine *engine, const shd_instruction *instru
 sherd_status shd_engine_reduce_replicas(shd_engine *engine, const shd_instruction *instruction);
 sherd_status shd_engine_count(shd_engine *engine);
 sherd_status shd_engine_verdict(shd_engine *engine);
+
+/* --- storage.c ---------------------------------------------------------------------------------------------------- */
+
+void shd_engine_save(shd_engine *engine, int32_t unit);
+bool shd_engine_saved(const shd_engine *engine, int32_t unit);
+/* What this rank tells of its save with a verdict, and what all have told: *ended, that all have written or failed.
+ * Fails: MISMATCH (only some ranks save). */
+shd_save_state shd_engine_save_state(const shd_engine *engine);
+sherd_status shd_engine_saves_ended(const shd_engine *engine, bool *ended);
+sherd_status shd_engine_commit(shd_engine *engine);
+/* One turn of waiting for this rank's own disk. Fails: as shd_comm_pause, but for TIMEOUT. */
+sherd_status shd_engine_await_disk(shd_engine *engine);
 
 /* --- round.c: from fp32 to 16 bits -------------------------------------------------------------------------------- */
 

@@ -349,3 +349,46 @@ void shd_access_update(shd_builder *builder, int32_t unit) {
         for (int32_t s = 0; s < plan->policy.state_count; s++) touch_all(builder, mode, group->state_buffers[s]);
     }
 }
+
+/* The own part of a state. */
+static void read_state(shd_builder *builder, const shd_group *group, int32_t state) {
+    const shd_plan *plan = builder->plan;
+    int32_t buffer = group->state_buffers[state];
+    if (plan->policy.stage > 0) {
+        touch_all(builder, SHD_ACCESS_READ, buffer);
+        return;
+    }
+    int64_t first = shd_min(shd_policy_place(&plan->policy) * group->shard_count, group->stated_count);
+    int64_t end = shd_min(first + group->shard_count, group->stated_count);
+    sherd_dtype dtype = plan->policy.state_dtype;
+    touch(builder, SHD_ACCESS_READ, buffer, shd_span_bytes(dtype, first), shd_span_bytes(dtype, end - first));
+}
+
+static void read_stored(shd_builder *builder, int32_t group_index) {
+    if (group_index < 0) return;
+    const shd_plan *plan = builder->plan;
+    const shd_group *group = &plan->groups[group_index];
+    if (group->master_buffer >= 0)
+        touch_shard(builder, SHD_ACCESS_READ, group->master_buffer, group, plan->policy.stage == 0);
+    else if (group->parameters_buffer >= 0)
+        touch_shard(builder, SHD_ACCESS_READ, group->parameters_buffer, group, true);
+    else
+        touch_shard(builder, SHD_ACCESS_READ, group->shard_buffer, group, false);
+    for (int32_t s = 0; group->trainable && s < plan->policy.state_count; s++) read_state(builder, group, s);
+}
+
+void shd_access_save(shd_builder *builder, int32_t unit) {
+    const shd_plan *plan = builder->plan;
+    const shd_unit_plan *planned = &plan->units[unit];
+    if (own_replica(plan) > 0) return;
+    read_stored(builder, planned->trainable_group);
+    read_stored(builder, planned->frozen_group);
+    for (int32_t t = planned->first_tensor; t < planned->first_tensor + planned->tensor_count; t++) {
+        const shd_tensor_place *place = &plan->places[t];
+        for (int32_t s = 0; place->whole && place->owner == shd_policy_place(&plan->policy) && s < SHD_MAX_OWNED_STATES;
+             s++)
+            touch(builder, SHD_ACCESS_READ, plan->owned_state_buffer, place->state_offsets[s] * SHD_FLOAT_BYTES,
+                  place->state_counts[s] * SHD_FLOAT_BYTES);
+    }
+    touch_all(builder, SHD_ACCESS_WRITE, plan->staging_buffer);
+}

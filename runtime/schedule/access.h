@@ -24,5 +24,7 @@ void shd_access_gather_gradient(shd_builder *builder, int32_t unit);
 /* The steps that this rank works out: those of the whole tensors it owns. */
 void shd_access_direct(shd_builder *builder, int32_t unit);
 void shd_access_update(shd_builder *builder, int32_t unit);
+/* What this rank stores: nothing, but on the ranks of replica 0, which have the whole state. */
+void shd_access_save(shd_builder *builder, int32_t unit);
 
 #endif

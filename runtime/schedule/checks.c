@@ -42,7 +42,7 @@ static bool counter_fits(const shd_plan *plan, shd_counter counter, int32_t unit
     return counter >= 0 && counter < SHD_COUNTERS && unit >= 0 && unit < plan->unit_count;
 }
 
-static bool needs_unit(shd_op op) { return op != SHD_OP_COUNT && op != SHD_OP_VERDICT; }
+static bool needs_unit(shd_op op) { return op != SHD_OP_COUNT && op != SHD_OP_VERDICT && op != SHD_OP_COMMIT; }
 
 static sherd_status check_access(const shd_host *host, int32_t rank, int32_t index, const shd_access *access) {
     const shd_plan *plan = host->plans[rank];
@@ -164,7 +164,7 @@ sherd_status shd_check_tables(const shd_host *host) {
 
 static bool is_collective(shd_op op) {
     return op == SHD_OP_COUNT || op == SHD_OP_GATHER || op == SHD_OP_REDUCE || op == SHD_OP_REDUCE_REPLICAS ||
-           op == SHD_OP_GATHER_GRADIENT || op == SHD_OP_VERDICT;
+           op == SHD_OP_GATHER_GRADIENT || op == SHD_OP_VERDICT || op == SHD_OP_COMMIT;
 }
 
 /* The first collective at or after instruction `from`; the list's length when there is none. */

@@ -32,7 +32,7 @@ enum {
 
 /* The last instruction of each kind for a unit; -1: none yet. */
 typedef struct unit_trace {
-    int32_t gather, published, reduce, reduce_replicas, gather_gradient, direct, update;
+    int32_t save, gather, published, reduce, reduce_replicas, gather_gradient, direct, update;
 } unit_trace;
 
 typedef struct compiler {
@@ -45,6 +45,7 @@ typedef struct compiler {
     bool many;           /* ranks in the shard group: there is something to gather */
     bool replicated;     /* there are replicas, whose sums are added up */
     int32_t count_index; /* COUNT */
+    int32_t last_save;   /* the last SAVE; -1: none */
     unit_trace *units;
     int32_t *vacated;    /* by slot buffer: the RELEASE or REDUCE that ended its last tenancy; -1: none in this run */
     int32_t *regathered; /* the GATHERs that follow an UPDATE, in order */
@@ -202,6 +203,7 @@ static void emit_update(compiler *c, int32_t u) {
         &c->builder,
         (shd_instruction){
             .op = SHD_OP_UPDATE, .queue = SHD_QUEUE_COMPUTE, .unit_index = u, .micro_step = -1, .residency = -1});
+    shd_builder_wait(&c->builder, c->units[u].save);
     shd_builder_wait(&c->builder, c->units[u].gather_gradient);
     if (shd_steps_travel(c->plan, u)) shd_builder_await(&c->builder, SHD_COUNTER_DIRECTED, u, 1, c->units[u].direct);
     if (gathered || (c->many && shd_unit_is_owned(c->plan, u))) shd_builder_signal(&c->builder, SHD_COUNTER_UPDATED, u);
@@ -334,7 +336,43 @@ static void emit_event(compiler *c, int32_t micro_step, int32_t event, int32_t e
     if (last) emit_replicas(c, event);
 }
 
-/* --- programs --------------------------------------------------------------------------------- */
+/* --- saving ----------------------------------------------------------------------------------- */
+
+static void emit_save(compiler *c, int32_t u) {
+    shd_builder_open(
+        &c->builder,
+        (shd_instruction){
+            .op = SHD_OP_SAVE, .queue = SHD_QUEUE_COPY, .unit_index = u, .micro_step = -1, .residency = -1});
+    shd_access_save(&c->builder, u);
+    c->units[u].save = c->last_save = shd_builder_close(&c->builder);
+}
+
+/* In the order in which updates will ask for them, then the units without. */
+static void emit_saves(compiler *c) {
+    for (int32_t i = 0; i < c->plan->gradient_count; i++)
+        emit_save(c, (c->late_updates ? shd_late_gradient(c->plan, i) : &c->plan->gradients[i])->unit_index);
+    for (int32_t u = 0; u < c->plan->unit_count; u++)
+        if (c->units[u].save < 0) emit_save(c, u);
+}
+
+static void emit_commit(compiler *c) {
+    shd_builder_open(
+        &c->builder,
+        (shd_instruction){
+            .op = SHD_OP_COMMIT, .queue = SHD_QUEUE_COMPUTE, .unit_index = -1, .micro_step = -1, .residency = -1});
+    shd_builder_wait(&c->builder, c->last_save);
+    shd_builder_close(&c->builder);
+}
+
+/* --- late updates ----------------------------------------------------------------------------- */
+
+static bool has_owned_states(const shd_plan *plan, int32_t u) {
+    const shd_unit_plan *unit = &plan->units[u];
+    for (int32_t t = unit->first_tensor; t < unit->first_tensor + unit->tensor_count; t++)
+        for (int32_t s = 0; plan->places[t].whole && s < SHD_MAX_OWNED_STATES; s++)
+            if (plan->places[t].state_counts[s] > 0) return true;
+    return false;
+}
 
 static void emit_direct(compiler *c, int32_t i) {
     int32_t u = shd_late_gradient(c->plan, i)->unit_index;
@@ -342,6 +380,7 @@ static void emit_direct(compiler *c, int32_t i) {
         &c->builder,
         (shd_instruction){
             .op = SHD_OP_DIRECT, .queue = SHD_QUEUE_COMPUTE, .unit_index = u, .micro_step = -1, .residency = -1});
+    if (has_owned_states(c->plan, u)) shd_builder_wait(&c->builder, c->units[u].save);
     if (c->replicated || shd_owners_need_peers(c->plan, u)) shd_builder_wait(&c->builder, c->units[u].gather_gradient);
     for (int32_t j = i - 1; j >= 0; j--) {
         int32_t before = shd_late_gradient(c->plan, j)->unit_index;
@@ -375,8 +414,11 @@ static void emit_late_updates(compiler *c) {
     }
 }
 
+/* --- programs --------------------------------------------------------------------------------- */
+
 static void emit_steps(compiler *c) {
-    bool train = c->kind == SHD_PROGRAM_TRAIN;
+    bool train = c->kind == SHD_PROGRAM_TRAIN, saves = train && c->plan->policy.async_saves;
+    if (saves) emit_saves(c);
     int32_t event_count = train ? 2 * c->plan->unit_count : c->plan->unit_count;
     if (train) c->count_index = emit_exchange(c, SHD_OP_COUNT, SHD_QUEUE_REDUCE);
     for (int32_t k = 0; k < c->micro_steps && !c->builder.failed; k++)
@@ -388,6 +430,7 @@ static void emit_steps(compiler *c) {
     if (train && c->late_updates) emit_late_updates(c);
     for (int32_t i = 0; i < c->regathered_count && !c->builder.failed; i++)
         emit_wait(c, c->builder.program->instructions[c->regathered[i]].unit_index, -1, -1, c->regathered[i]);
+    if (saves) emit_commit(c);
 }
 
 static void emit_prologue(compiler *c) {
@@ -397,6 +440,19 @@ static void emit_prologue(compiler *c) {
         if (c->plan->units[u].gathered_bytes > 0) emit_gather(c, u, -1, -1, true);
     for (int32_t u = 0; u < c->plan->unit_count; u++)
         if (c->plan->units[u].gathered_bytes > 0) emit_wait(c, u, -1, -1, c->units[u].gather);
+}
+
+static void emit(compiler *c) {
+    switch (c->kind) {
+    case SHD_PROGRAM_TRAIN:
+    case SHD_PROGRAM_EVALUATE: emit_steps(c); return;
+    case SHD_PROGRAM_PROLOGUE: emit_prologue(c); return;
+    case SHD_PROGRAM_SAVE:
+        emit_saves(c);
+        emit_commit(c);
+        return;
+    case SHD_PROGRAM_KINDS: return;
+    }
 }
 
 static bool compiler_init(compiler *c, const shd_plan *plan, shd_program_kind kind, int32_t micro_steps,
@@ -409,11 +465,12 @@ static bool compiler_init(compiler *c, const shd_plan *plan, shd_program_kind ki
                     .many = shd_policy_split(&plan->policy) > 1,
                     .replicated = plan->policy.replicas > 1,
                     .count_index = -1,
+                    .last_save = -1,
                     .units = shd_alloc(units, sizeof *c->units),
                     .vacated = shd_alloc(buffers, sizeof *c->vacated),
                     .regathered = shd_alloc(units, sizeof *c->regathered)};
     if (!c->units || !c->vacated || !c->regathered) return false;
-    for (int32_t u = 0; u < plan->unit_count; u++) c->units[u] = (unit_trace){-1, -1, -1, -1, -1, -1, -1};
+    for (int32_t u = 0; u < plan->unit_count; u++) c->units[u] = (unit_trace){-1, -1, -1, -1, -1, -1, -1, -1};
     for (int32_t b = 0; b < plan->buffer_count; b++) c->vacated[b] = -1;
     c->lingering = shd_late_lingering(plan);
     shd_builder_init(&c->builder, plan, kind, micro_steps, late_updates);
@@ -424,16 +481,13 @@ sherd_status shd_program_compile(const shd_plan *plan, shd_program_kind kind, in
                                  shd_program **out) {
     if (kind < 0 || kind >= SHD_PROGRAM_KINDS)
         return shd_fail(SHERD_ARGUMENT, "there is no program of kind %d", (int)kind);
-    if (kind != SHD_PROGRAM_PROLOGUE && micro_steps < 1)
+    if ((kind == SHD_PROGRAM_TRAIN || kind == SHD_PROGRAM_EVALUATE) && micro_steps < 1)
         return shd_fail(SHERD_ARGUMENT, "a program of %d micro-steps: at least 1 is needed", (int)micro_steps);
     compiler c;
     sherd_status status;
     bool late_updates = clip || plan->has_owners || plan->policy.parameter_dtype == SHERD_FP16;
     if (compiler_init(&c, plan, kind, micro_steps, late_updates)) {
-        if (kind == SHD_PROGRAM_PROLOGUE)
-            emit_prologue(&c);
-        else
-            emit_steps(&c);
+        emit(&c);
         status = shd_builder_finish(&c.builder, out);
     } else {
         status = shd_fail(SHERD_MEMORY, "no memory to compile a step program");

@@ -15,7 +15,11 @@ const char *shd_op_text(shd_op op) {
 
 const char *shd_queue_text(shd_queue_id queue) {
     static const char *const texts[SHD_QUEUES] = {
-        [SHD_QUEUE_COMPUTE] = "compute", [SHD_QUEUE_GATHER] = "gather", [SHD_QUEUE_REDUCE] = "reduce"};
+        [SHD_QUEUE_COMPUTE] = "compute",
+        [SHD_QUEUE_GATHER] = "gather",
+        [SHD_QUEUE_REDUCE] = "reduce",
+        [SHD_QUEUE_COPY] = "copy",
+    };
     return queue >= 0 && queue < SHD_QUEUES ? texts[queue] : "unknown";
 }
 

@@ -1,6 +1,6 @@
 /* The step program: the flat list of instructions that one rank executes for a step or an evaluation.
  *
- * Three queues run instructions in the order of the list: COMPUTE, GATHER and REDUCE. Across queues of a rank only
+ * Four queues run instructions in the order of the list: COMPUTE, GATHER, REDUCE and COPY. Across queues of a rank only
  * `waits` order instructions; across ranks only counters do: monotonic, one per (rank, unit, kind), raised by `signals`
  * when an instruction is done and awaited by `awaits` before one starts, on all ranks of the kind's scope: of the shard
  * group, or of the same place in all replicas. COUNT and VERDICT also order: each ends after every rank has begun it. A
@@ -48,7 +48,9 @@
                                              REDUCE, with replicas, the other parts of the own shard */               \
     X(VERDICT, "VERDICT") /* COMPUTE: loss, norm, flags, peak bytes: one exchange over all ranks */                    \
     X(DIRECT, "DIRECT")   /* COMPUTE: the steps of the whole tensors of u that this rank owns */                       \
-    X(UPDATE, "UPDATE")   /* COMPUTE: the optimizer on what this rank updates of u */
+    X(UPDATE, "UPDATE")   /* COMPUTE: the optimizer on what this rank updates of u */                                  \
+    X(SAVE, "SAVE")       /* COPY: what this rank stores of u, into the checkpoint that is asked for */                \
+    X(COMMIT, "COMMIT")   /* COMPUTE: makes that checkpoint complete, when every rank has written */
 typedef enum shd_op {
 #define SHD_OP_ENUM(name, text) SHD_OP_##name,
     SHD_OP_MAP(SHD_OP_ENUM)
@@ -57,7 +59,13 @@ typedef enum shd_op {
 } shd_op;
 const char *shd_op_text(shd_op op);
 
-typedef enum shd_queue_id { SHD_QUEUE_COMPUTE, SHD_QUEUE_GATHER, SHD_QUEUE_REDUCE, SHD_QUEUES } shd_queue_id;
+typedef enum shd_queue_id {
+    SHD_QUEUE_COMPUTE,
+    SHD_QUEUE_GATHER,
+    SHD_QUEUE_REDUCE,
+    SHD_QUEUE_COPY,
+    SHD_QUEUES
+} shd_queue_id;
 const char *shd_queue_text(shd_queue_id queue);
 
 typedef enum shd_counter {
@@ -135,6 +143,7 @@ typedef enum shd_program_kind {
     SHD_PROGRAM_TRAIN,
     SHD_PROGRAM_EVALUATE,
     SHD_PROGRAM_PROLOGUE,
+    SHD_PROGRAM_SAVE,
     SHD_PROGRAM_KINDS
 } shd_program_kind;
 
@@ -159,6 +168,11 @@ typedef struct shd_program {
  * else UPDATE u follows NORM u inside backward, and all come before VERDICT.
  * EVALUATE: forward only, `micro_steps` ≥ 1 times, then VERDICT.
  * PROLOGUE: run once after fill or load, when every rank has set its shards. `micro_steps` does not matter to it.
+ * SAVE: SAVE of every unit, then COMMIT: a save that is waited for, between steps. The same holds of `micro_steps`.
+ *
+ * With policy.async_saves TRAIN begins with SAVE of every unit, in the order of their updates, and ends with COMMIT. In
+ * a run without a save to be made they do nothing. What SAVE u reads no other rank writes, so that its waits suffice:
+ * UPDATE u, and DIRECT u, wait for it, COMMIT for those of units that have no update.
  *
  * Parameters become readable
  *   at stage 0, and split over one rank   from the start; there is no GATHER

@@ -194,6 +194,9 @@ case_programs case_compile(case_model model, case_policy policy, shd_program_kin
                                                                     : policy.recompute,
                               .parameter_dtype = policy.parameter_dtype,
                               .reduce_dtype = policy.reduce_dtype,
+                              .state_dtype = policy.state_dtype,
+                              .async_saves = policy.saves,
+                              .staging_bytes = policy.saves ? 8192 : 0,
                               .gradient_slots = policy.gradient_slots};
         must(shd_plan_create(&models[model].model, &planned, &made.plans[r]));
         must(shd_program_compile(made.plans[r], kind, micro_steps, clip, &made.programs[r]));

@@ -27,7 +27,8 @@ typedef struct case_policy {
     int32_t world_size, stage, prefetch, gradient_slots, replicas; /* replicas: 0 is 1 */
     bool shared;
     sherd_recompute recompute; /* with CASE_RECOMPUTED and CASE_PART theirs */
-    sherd_dtype parameter_dtype, reduce_dtype;
+    sherd_dtype parameter_dtype, reduce_dtype, state_dtype;
+    bool saves; /* steps save while they run */
 } case_policy;
 
 enum { CASE_MAX_RANKS = 8 };

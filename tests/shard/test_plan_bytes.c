@@ -238,3 +238,33 @@ Test(plan_bytes, refuses_states_in_16_bits) {
     cr_assert_eq(shd_plan_create(&box.model, &policy, &plan), SHERD_CONFIG);
     cr_assert_str_eq(sherd_last_error(), "optimizer.state_dtype is bf16; it must be fp32 or int8");
 }
+
+/* The memory of saves begins the private arena, wherever that is mapped, and moves all others. */
+Test(plan_bytes, staging_begins_the_private_arena_and_is_charged_to_checkpoints) {
+    model_box box;
+    box_three_units(&box);
+    for (int32_t stage = 0; stage <= 3; stage++) {
+        shd_policy policy = policy_of(2, stage, false, 1);
+        shd_plan *without = plan_of(&box, policy);
+        policy.staging_bytes = 4096 + 1;
+        shd_plan *with = plan_of(&box, policy);
+        cr_assert_eq(without->staging_buffer, -1);
+        cr_assert_eq(without->category_bytes[SHD_CATEGORY_CHECKPOINT], 0);
+        const shd_buffer *staging = &with->buffers[with->staging_buffer];
+        cr_assert(staging->kind == SHD_BUFFER_STAGING && staging->place == SHD_PLACE_PRIVATE && !staging->transient);
+        cr_assert(staging->offset_bytes == 0 && staging->bytes == 4160 && staging->charged_bytes == 4160);
+        cr_assert_eq(with->category_bytes[SHD_CATEGORY_CHECKPOINT], 4160);
+        cr_assert_eq(with->allocated_bytes, without->allocated_bytes + 4160);
+        cr_assert_eq(with->arena_bytes[SHD_PLACE_PRIVATE], without->arena_bytes[SHD_PLACE_PRIVATE] + 4160);
+        cr_assert_eq(with->arena_bytes[SHD_PLACE_EXPORTED], without->arena_bytes[SHD_PLACE_EXPORTED]);
+        cr_assert_eq(with->model_state_bytes, without->model_state_bytes);
+        cr_assert_neq(shd_plan_hash(with), shd_plan_hash(without));
+        shd_plan_destroy(with);
+        shd_plan_destroy(without);
+    }
+    shd_policy policy = policy_of(1, 0, false, 0);
+    policy.staging_bytes = -1;
+    shd_plan *plan = NULL;
+    cr_assert_eq(shd_plan_create(&box.model, &policy, &plan), SHERD_CONFIG);
+    cr_assert_str_eq(sherd_last_error(), "staging_bytes is -1; it must not be negative");
+}
