@@ -7,6 +7,7 @@
 #ifndef SHD_IO_SAFETENSORS_H
 #define SHD_IO_SAFETENSORS_H
 
+#include <sherd/dtype.h>
 #include <sherd/status.h>
 #include <stdint.h>
 
@@ -67,7 +68,7 @@ const shd_safetensors_entry *shd_safetensors_at(const shd_safetensors *file, int
 sherd_status shd_safetensors_read(const shd_safetensors *file, const shd_safetensors_entry *entry, int64_t first,
                                   int64_t count, float *out);
 
-/* What a writer is told beforehand: the tensors, all F32, in the order in which their data will come. */
+/* What a writer is told beforehand: the tensors, in the order in which their data will come. */
 typedef struct shd_safetensors_spec {
     const char *name;
     int32_t dim_count;
@@ -77,13 +78,13 @@ typedef struct shd_safetensors_spec {
 typedef struct shd_safetensors_writer shd_safetensors_writer;
 
 /* Starts a file that will replace `path` when it is finished, and writes its header. Until then it is called
- * `path`.partial.
+ * `path`.partial. `dtype`, FP32, BF16 or FP16, is that of all its tensors.
  * Owns: `tensors` is borrowed during the call. Destroy *out with shd_safetensors_writer_destroy. Fails: ARGUMENT
  * (also when `path` is there and no regular file), IO, MEMORY. */
-sherd_status shd_safetensors_writer_create(const char *path, const shd_safetensors_spec *tensors, int32_t tensor_count,
-                                           shd_safetensors_writer **out);
-/* Writes the next `count` elements: tensor after tensor, in any portions. Fails: IO; ARGUMENT when there are more than
- * announced. */
+sherd_status shd_safetensors_writer_create(const char *path, sherd_dtype dtype, const shd_safetensors_spec *tensors,
+                                           int32_t tensor_count, shd_safetensors_writer **out);
+/* Writes the next `count` elements, rounded to the file's dtype: tensor after tensor, in any portions. Fails: IO;
+ * ARGUMENT when there are more than announced. */
 sherd_status shd_safetensors_writer_append(shd_safetensors_writer *writer, const float *values, int64_t count);
 /* Makes the file durable and puts it in place. Fails: IO; STATE when elements are missing. On failure `path` is as
  * before. */

@@ -4,6 +4,7 @@
 #include "io/json.h"
 #include "io/safetensors.h"
 #include "runtime/base/arith.h"
+#include "runtime/base/dtype.h"
 #include "runtime/base/memory.h"
 #include "runtime/base/status.h"
 
@@ -14,14 +15,22 @@
 
 struct shd_safetensors_writer {
     char path[SHD_PATH_BYTES], partial[SHD_PATH_BYTES];
+    sherd_dtype dtype;
     int descriptor;        /* -1 when finished */
     int64_t missing_count; /* elements announced and not yet written */
 };
 
 static sherd_status fail_memory(void) { return shd_fail(SHERD_MEMORY, "out of memory for a safetensors header"); }
 
+static const char *dtype_text(sherd_dtype dtype) {
+    return shd_safetensors_dtype_text(dtype == SHERD_BF16   ? SHD_SAFETENSORS_BF16
+                                      : dtype == SHERD_FP16 ? SHD_SAFETENSORS_F16
+                                                            : SHD_SAFETENSORS_F32);
+}
+
 /* Adds one tensor at `offset` bytes of the data; its elements go to *count. */
-static sherd_status describe(json_t *header, const shd_safetensors_spec *tensor, int64_t offset, int64_t *count) {
+static sherd_status describe(json_t *header, sherd_dtype dtype, const shd_safetensors_spec *tensor, int64_t offset,
+                             int64_t *count) {
     int64_t elements = 1, bytes = 0, end = 0;
     json_t *shape = json_array();
     bool fits = true;
@@ -29,9 +38,9 @@ static sherd_status describe(json_t *header, const shd_safetensors_spec *tensor,
         fits = fits && tensor->shape[i] >= 0 && shd_mul_checked(elements, tensor->shape[i], &elements);
         json_array_append_new(shape, json_integer(tensor->shape[i]));
     }
-    fits = fits && shd_mul_checked(elements, sizeof(float), &bytes) && shd_add_checked(offset, bytes, &end);
+    fits = fits && shd_mul_checked(elements, shd_dtype_bytes(dtype), &bytes) && shd_add_checked(offset, bytes, &end);
     /* "O" takes a reference of its own where "o" steals ours, which on failure would leave nothing to release. */
-    json_t *about = json_pack("{s:s, s:O, s:[I, I]}", "dtype", "F32", "shape", shape, "data_offsets",
+    json_t *about = json_pack("{s:s, s:O, s:[I, I]}", "dtype", dtype_text(dtype), "shape", shape, "data_offsets",
                               (json_int_t)offset, (json_int_t)end);
     json_decref(shape);
     bool known = json_object_get(header, tensor->name) != NULL;
@@ -44,14 +53,14 @@ static sherd_status describe(json_t *header, const shd_safetensors_spec *tensor,
     return SHERD_OK;
 }
 
-static sherd_status describe_all(json_t *header, const shd_safetensors_spec *tensors, int32_t tensor_count,
-                                 int64_t *count) {
+static sherd_status describe_all(json_t *header, sherd_dtype dtype, const shd_safetensors_spec *tensors,
+                                 int32_t tensor_count, int64_t *count) {
     /* Readers in Python refuse a file that does not say which framework's layout it has. */
     json_object_set_new(header, "__metadata__", json_pack("{s:s}", "format", "pt"));
     int64_t total = 0;
     for (int32_t i = 0; i < tensor_count; i++) {
         int64_t elements = 0;
-        SHD_TRY(describe(header, &tensors[i], total * (int64_t)sizeof(float), &elements));
+        SHD_TRY(describe(header, dtype, &tensors[i], total * shd_dtype_bytes(dtype), &elements));
         total += elements;
     }
     *count = total;
@@ -78,7 +87,7 @@ static sherd_status start(shd_safetensors_writer *writer, const char *path, cons
     SHD_TRY(shd_path_make(writer->partial, "%s.partial", path));
     json_t *header = json_object();
     if (!header) return fail_memory();
-    sherd_status status = describe_all(header, tensors, tensor_count, &writer->missing_count);
+    sherd_status status = describe_all(header, writer->dtype, tensors, tensor_count, &writer->missing_count);
     if (status == SHERD_OK) status = shd_file_create(writer->partial, &writer->descriptor);
     if (status == SHERD_OK) status = write_header(writer, header);
     json_decref(header);
@@ -93,11 +102,12 @@ static sherd_status check_place(const char *path) {
     return SHERD_OK;
 }
 
-sherd_status shd_safetensors_writer_create(const char *path, const shd_safetensors_spec *tensors, int32_t tensor_count,
-                                           shd_safetensors_writer **out) {
+sherd_status shd_safetensors_writer_create(const char *path, sherd_dtype dtype, const shd_safetensors_spec *tensors,
+                                           int32_t tensor_count, shd_safetensors_writer **out) {
     SHD_TRY(check_place(path));
     shd_safetensors_writer *writer = shd_alloc(1, sizeof *writer);
     if (!writer) return fail_memory();
+    writer->dtype = dtype;
     writer->descriptor = -1;
     sherd_status status = start(writer, path, tensors, tensor_count);
     if (status != SHERD_OK) {
@@ -108,11 +118,24 @@ sherd_status shd_safetensors_writer_create(const char *path, const shd_safetenso
     return SHERD_OK;
 }
 
+static sherd_status write_rounded(const shd_safetensors_writer *writer, const float *values, int64_t count) {
+    enum { PORTION = 8192 };
+    uint16_t rounded[PORTION];
+    for (int64_t done = 0; done < count; done += PORTION) {
+        int64_t portion = shd_min(PORTION, count - done);
+        shd_round(writer->dtype, portion, values + done, rounded);
+        SHD_TRY(shd_file_write(writer->descriptor, writer->partial, rounded, portion * (int64_t)sizeof *rounded));
+    }
+    return SHERD_OK;
+}
+
 sherd_status shd_safetensors_writer_append(shd_safetensors_writer *writer, const float *values, int64_t count) {
     if (count > writer->missing_count)
         return shd_fail(SHERD_ARGUMENT, "%s: %lld elements more than announced", writer->path,
                         (long long)(count - writer->missing_count));
-    SHD_TRY(shd_file_write(writer->descriptor, writer->partial, values, count * (int64_t)sizeof(float)));
+    SHD_TRY(writer->dtype == SHERD_FP32
+                ? shd_file_write(writer->descriptor, writer->partial, values, count * (int64_t)sizeof(float))
+                : write_rounded(writer, values, count));
     writer->missing_count -= count;
     return SHERD_OK;
 }

@@ -106,7 +106,7 @@
     X(model, loss, shd_job_loss, CHOICE, DEFAULT("cross_entropy"), WORDS(LOSS), "", \
       "cross_entropy: targets are classes; mse: they are numbers, and the loss is their mean squared error") \
     X(model, init, shd_job_source, WORD_OR_PATH, DEFAULT("random"), WORDS(INIT), "", \
-      "initial weights: random from train.seed, or a safetensors file") \
+      "initial weights: random from train.seed, or the path of safetensors, a checkpoint, or llm.c's weights") \
     X(model, frozen, shd_job_texts, TEXTS, DEFAULT("[]"), ANY, "", \
       "shell patterns over parameter names; what they match is never updated")
 

@@ -1,6 +1,6 @@
 #include "runtime/train/generate.h"
 
-#include "io/checkpoint.h"
+#include "io/checkpoint_pick.h"
 #include "io/parameter_reader.h"
 #include "io/tokens.h"
 #include "runtime/base/arith.h"
@@ -10,17 +10,14 @@
 #include "runtime/train/note.h"
 #include "runtime/train/window.h"
 
-#include <errno.h>
-#include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 
 enum { ALIGNMENT_BYTES = 64 };
 
 typedef struct generator {
     const shd_generate *request;
     const shd_generate_sink *sink;
-    char *path; /* of the checkpoint */
+    const char *path; /* of the checkpoint */
     shd_checkpoint *checkpoint;
     shd_model_config config;
     shd_model *model;
@@ -36,23 +33,9 @@ typedef struct generator {
     int64_t end_token;
 } generator;
 
-/* What is at the path instead of a checkpoint. */
-static sherd_status fail_without(const char *path) {
-    struct stat about;
-    char below[4096];
-    if (stat(path, &about) != 0) return shd_fail(SHERD_DATA, "%s: %s", path, strerror(errno));
-    if (!S_ISDIR(about.st_mode)) return shd_fail(SHERD_DATA, "%s: a file; a checkpoint is a folder", path);
-    snprintf(below, sizeof below, "%s/checkpoints", path);
-    if (stat(below, &about) == 0)
-        return shd_fail(SHERD_DATA, "%s: a run's folder; its checkpoints are in %s", path, below);
-    return shd_fail(SHERD_DATA, "%s: there is no complete checkpoint", path);
-}
-
 static sherd_status open_checkpoint(generator *g) {
-    const char *given = g->request->checkpoint;
-    SHD_TRY(shd_checkpoint_find(given, &g->path));
-    if (!g->path) return fail_without(given);
-    SHD_TRY(shd_checkpoint_open(g->path, &g->checkpoint));
+    SHD_TRY(shd_checkpoint_pick(g->request->checkpoint, &g->checkpoint));
+    g->path = shd_checkpoint_path(g->checkpoint);
     sherd_status status = shd_note_model(shd_checkpoint_content(g->checkpoint)->note, &g->config);
     if (status == SHERD_OK && g->config.family == SHD_MODEL_MLP)
         status = shd_fail(SHERD_DATA, "an mlp: it has no tokens to write texts with");
@@ -207,7 +190,6 @@ static void fini(generator *g) {
     shd_checkpoint_close(g->checkpoint);
     shd_unmap(g->memory, g->memory_bytes);
     shd_free(g->parameters);
-    shd_free(g->path);
     shd_free(g->tokens);
     shd_free(g->logits);
     shd_free(g->prompt_logits);

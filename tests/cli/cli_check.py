@@ -70,8 +70,8 @@ class Program(unittest.TestCase):
         for words in (("checkpoint",), ("checkpoint", "no")):
             done = sherd(*words)
             self.assertEqual((done.returncode, done.stdout), (2, ""))
-            self.assertIn("sherd checkpoint export PATH --to FILE\n", done.stderr)
-        self.assertIn("sherd checkpoint export PATH --to FILE\n", sherd("checkpoint", "--help").stdout)
+            self.assertIn("sherd checkpoint export CHECKPOINT TO ", done.stderr)
+        self.assertIn("sherd checkpoint export CHECKPOINT TO ", sherd("checkpoint", "--help").stdout)
 
     def test_a_full_disk_is_a_failure(self):
         if os.path.exists("/dev/full"):

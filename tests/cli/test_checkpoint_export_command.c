@@ -41,6 +41,9 @@ Test(checkpoint_export, says_what_is_wrong, .init = cr_redirect_stderr) {
     cr_assert_eq(export(0), SHD_EXIT_USAGE);
     cr_assert_eq(export(1, folder), SHD_EXIT_USAGE);
     cr_assert_eq(export(4, folder, folder, "--to", to), SHD_EXIT_USAGE);
+    cr_assert_eq(export(3, folder, to, "more"), SHD_EXIT_USAGE);
+    cr_assert_eq(export(4, folder, to, "--dtype", "int8"), SHD_EXIT_USAGE);
+    cr_assert_eq(export(4, folder, to, "--format", "gguf"), SHD_EXIT_USAGE);
     cr_assert_eq(export(3, folder, "--to", to), SHD_EXIT_DATA);
     cr_assert_eq(save_job(&job), SHERD_OK);
     cr_assert_eq(export(3, folder, "--to", folder), SHD_EXIT_USAGE);

@@ -142,6 +142,23 @@ def npy_file(descr, shape, data, order="False", version=1):
     return bytes([0, version]) + f"{{'descr': {descr}, 'fortran_order': {order}, 'shape': {shape}, }}\n".encode() + data
 
 
+def llmc_seeds():
+    values = struct.pack("<40f", *range(37), float("inf"), float("nan"), -0.0)
+    return {
+        "fp32": b"3 4 5 2 1 3 8\n" + values,
+        "bf16": b"5 4 5 1 2 4 5\n" + values,
+        "smallest": b"3 1 1 1 1 1 1\n",
+        "version": b"4 4 5 2 1 3 8\n",
+        "padded-below": b"3 4 5 2 1 3 4\n",
+        "negative": b"3 -1 5 2 1 3 8\n",
+        "large": b"3 1024 50257 12 12 768 50304\n",
+        "largest": b"5 16777216 2147483647 4096 65536 1048576 2147483647\n",
+        "other-magic": b"\0" + struct.pack("<8i", 20240520, 3, 4, 5, 2, 1, 3, 8).ljust(1024, b"\0"),
+        "cut": b"\0" + struct.pack("<8i", 20240326, 3, 4, 5, 2, 1, 3, 8),
+        "long": b"3 1 1 1 1 1 1\n" + bytes(4 * 30),
+    }
+
+
 def array_seeds():
     floats = struct.pack("<6f", 1, -2, 0.5, float("inf"), float("nan"), -0.0)
     header = json.dumps({"inputs": {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]},
@@ -261,7 +278,7 @@ def metrics_seeds():
     }
 
 
-TARGETS = {"job": job_seeds, "tokens": token_seeds, "safetensors": safetensors_seeds, "arrays": array_seeds, "manifest": manifest_seeds, "metrics": metrics_seeds,
+TARGETS = {"job": job_seeds, "tokens": token_seeds, "safetensors": safetensors_seeds, "llmc": llmc_seeds, "arrays": array_seeds, "manifest": manifest_seeds, "metrics": metrics_seeds,
            "rank_file": rank_file_seeds, "checkpoint": checkpoint_seeds}
 
 

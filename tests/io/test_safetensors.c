@@ -229,7 +229,8 @@ static char *write_sample(const char *folder, int64_t portion) {
     float values[COUNT];
     shd_random_normal(4, 0, COUNT, 1, values);
     shd_safetensors_writer *writer = NULL;
-    cr_assert_eq(shd_safetensors_writer_create(path, specs, 4, &writer), SHERD_OK, "%s", sherd_last_error());
+    cr_assert_eq(shd_safetensors_writer_create(path, SHERD_FP32, specs, 4, &writer), SHERD_OK, "%s",
+                 sherd_last_error());
     for (int64_t at = 0; at < COUNT; at += portion)
         cr_assert_eq(shd_safetensors_writer_append(writer, values + at, at + portion < COUNT ? portion : COUNT - at),
                      SHERD_OK);
@@ -276,6 +277,42 @@ Test(safetensors, reads_back_what_it_wrote_in_any_portions) {
     remove_folder(folder);
 }
 
+/* Against the definition of the types: no other value of the type is nearer. */
+Test(safetensors, rounds_to_16_bits_where_it_is_told_to) {
+    char *folder = make_folder(), *path = path_in(folder, "rounded");
+    enum { COUNT = 20001 };
+    static float values[COUNT], found[COUNT];
+    static const int64_t shape[] = {COUNT};
+    const shd_safetensors_spec spec = {"w", 1, shape};
+    shd_random_normal(9, 0, COUNT, 1, values);
+    for (int exponent_bits = 5; exponent_bits <= 8; exponent_bits += 3) {
+        const bool half = exponent_bits == 5;
+        shd_safetensors_writer *writer = NULL;
+        cr_assert_eq(shd_safetensors_writer_create(path, half ? SHERD_FP16 : SHERD_BF16, &spec, 1, &writer), SHERD_OK);
+        cr_assert_eq(shd_safetensors_writer_append(writer, values, 17), SHERD_OK);
+        cr_assert_eq(shd_safetensors_writer_append(writer, values + 17, COUNT - 17), SHERD_OK);
+        cr_assert_eq(shd_safetensors_writer_finish(writer), SHERD_OK);
+        shd_safetensors_writer_destroy(writer);
+        shd_safetensors *file = NULL;
+        cr_assert_eq(shd_safetensors_open(path, &file), SHERD_OK, "%s", sherd_last_error());
+        const shd_safetensors_entry *entry = shd_safetensors_at(file, 0);
+        cr_assert_eq(entry->dtype, half ? SHD_SAFETENSORS_F16 : SHD_SAFETENSORS_BF16);
+        cr_assert_eq(shd_safetensors_read(file, entry, 0, COUNT, found), SHERD_OK);
+        for (int i = 0; i < COUNT; i++) {
+            unsigned bits;
+            memcpy(&bits, &found[i], sizeof bits);
+            int exponent;
+            (void)frexp(values[i], &exponent);
+            double step = ldexp(1, exponent - (16 - exponent_bits));
+            if (half && step < ldexp(1, -24)) step = ldexp(1, -24);
+            cr_assert(fabs((double)found[i] - values[i]) <= step / 2, "%a became %a", values[i], found[i]);
+            cr_assert_eq(bits & (half ? 0x1fffu : 0xffffu), 0);
+        }
+        shd_safetensors_close(file);
+    }
+    remove_folder(folder);
+}
+
 Test(safetensors, an_unfinished_file_leaves_the_old_one_and_nothing_else) {
     char *folder = make_folder(), *path = write_sample(folder, 5000),
          *partial = path_in(folder, "sample.safetensors.partial");
@@ -284,7 +321,7 @@ Test(safetensors, an_unfinished_file_leaves_the_old_one_and_nothing_else) {
     static const int64_t shape[] = {3};
     const shd_safetensors_spec spec = {"w", 1, shape};
     shd_safetensors_writer *writer = NULL;
-    cr_assert_eq(shd_safetensors_writer_create(path, &spec, 1, &writer), SHERD_OK);
+    cr_assert_eq(shd_safetensors_writer_create(path, SHERD_FP32, &spec, 1, &writer), SHERD_OK);
     cr_assert_eq(access(partial, F_OK), 0);
     float values[3] = {0};
     cr_assert_eq(shd_safetensors_writer_append(writer, values, 2), SHERD_OK);
@@ -308,7 +345,8 @@ Test(safetensors, refuses_to_write_what_cannot_be_read) {
         {{"e", 1, one}, {"e2", 1, large}},    {{"f", 1, one}, {"\xff", 1, one}}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         shd_safetensors_writer *writer = NULL;
-        cr_assert_eq(shd_safetensors_writer_create(path, rows[i], 2, &writer), SHERD_ARGUMENT, "row %zu", i);
+        cr_assert_eq(shd_safetensors_writer_create(path, SHERD_FP32, rows[i], 2, &writer), SHERD_ARGUMENT, "row %zu",
+                     i);
         cr_assert_null(writer);
         /* A cause shows what is no UTF-8 as a question mark. */
         const char *shown = rows[i][1].name[0] == '\xff' ? "tensor ? " : rows[i][1].name;
@@ -326,7 +364,7 @@ Test(safetensors, takes_the_place_of_regular_files_only) {
     const char *const places[] = {path, folder, "/dev/null"};
     for (int i = 0; i < 3; i++) {
         shd_safetensors_writer *writer = NULL;
-        cr_assert_eq(shd_safetensors_writer_create(places[i], &spec, 1, &writer), SHERD_ARGUMENT);
+        cr_assert_eq(shd_safetensors_writer_create(places[i], SHERD_FP32, &spec, 1, &writer), SHERD_ARGUMENT);
         cr_assert(strstr(sherd_last_error(), places[i]) && strstr(sherd_last_error(), "no regular file"));
         cr_assert_null(writer);
     }
@@ -340,7 +378,7 @@ Test(safetensors, a_full_disk_is_an_io_error_with_path_and_cause) {
     static const int64_t shape[] = {1 << 16};
     const shd_safetensors_spec spec = {"w", 1, shape};
     shd_safetensors_writer *writer = NULL;
-    cr_assert_eq(shd_safetensors_writer_create(path, &spec, 1, &writer), SHERD_OK);
+    cr_assert_eq(shd_safetensors_writer_create(path, SHERD_FP32, &spec, 1, &writer), SHERD_OK);
     signal(SIGXFSZ, SIG_IGN);
     const struct rlimit limit = {1 << 12, 1 << 12};
     cr_assert_eq(setrlimit(RLIMIT_FSIZE, &limit), 0);
@@ -351,7 +389,7 @@ Test(safetensors, a_full_disk_is_an_io_error_with_path_and_cause) {
     shd_safetensors_writer_destroy(writer);
     cr_assert_eq(count_files(folder), 0);
     char *missing = path_in(folder, "no/such/x");
-    cr_assert_eq(shd_safetensors_writer_create(missing, &spec, 1, &writer), SHERD_IO);
+    cr_assert_eq(shd_safetensors_writer_create(missing, SHERD_FP32, &spec, 1, &writer), SHERD_IO);
     cr_assert(strstr(sherd_last_error(), missing));
     remove_folder(folder);
 }
