@@ -5,6 +5,8 @@
 
 #include "io/checkpoint_file1.h"
 #include "io/checkpoint_manifest.h"
+#include "io/checkpoint_manifest2.h"
+#include "io/checkpoint_names.h"
 #include "io/checkpoint_pieces.h"
 #include "io/folder.h"
 #include "runtime/base/arith.h"
@@ -23,32 +25,6 @@
 
 static sherd_status make_step_path(char out[SHD_PATH_BYTES], const char *parent, int64_t step, const char *suffix) {
     return shd_path_make(out, "%s/step-%08lld%s", parent, (long long)step, suffix);
-}
-
-/* The step of a folder called step-%08d; false for all other names. */
-static bool parse_step(const char *name, size_t length, int64_t *step) {
-    char digits[20], again[32];
-    if (length < 13 || length >= 5 + sizeof digits || memcmp(name, "step-", 5) != 0) return false;
-    memcpy(digits, name + 5, length - 5);
-    digits[length - 5] = 0;
-    if (strspn(digits, "0123456789") != length - 5) return false;
-    errno = 0;
-    long long value = strtoll(digits, NULL, 10);
-    if (errno) return false;
-    snprintf(again, sizeof again, "step-%08lld", value);
-    if (strlen(again) != length || memcmp(again, name, length) != 0) return false;
-    *step = value;
-    return true;
-}
-
-/* The last part of `path`, without slashes at the end. */
-static const char *find_name(const char *path, size_t *length) {
-    size_t end = strlen(path);
-    while (end > 1 && path[end - 1] == '/') end--;
-    size_t begin = end;
-    while (begin > 0 && path[begin - 1] != '/') begin--;
-    *length = end - begin;
-    return path + begin;
 }
 
 static bool is_rank_file(const char *name, int32_t *rank) {
@@ -163,84 +139,9 @@ static bool has_manifest(const char *folder) {
 }
 
 static bool is_partial(const char *path) {
-    size_t length, end = strlen(".partial");
-    const char *name = find_name(path, &length);
-    return length > end && memcmp(name + length - end, ".partial", end) == 0;
-}
-
-/* The largest steps of folders named as checkpoints are: with a manifest, without, and not to be looked into; -1: there
- * is none. */
-typedef struct newest_steps {
-    int64_t complete, incomplete, hidden;
-    int hidden_cause; /* errno */
-} newest_steps;
-
-static sherd_status weigh(const char *parent, const char *name, newest_steps *newest) {
-    int64_t step;
-    char path[SHD_PATH_BYTES];
-    if (!parse_step(name, strlen(name), &step)) return SHERD_OK;
-    SHD_TRY(shd_path_make(path, "%s/%s", parent, name));
-    if (has_manifest(path))
-        newest->complete = shd_max(newest->complete, step);
-    else if (errno == ENOENT || errno == ENOTDIR)
-        newest->incomplete = shd_max(newest->incomplete, step);
-    else if (step > newest->hidden) {
-        newest->hidden = step;
-        newest->hidden_cause = errno;
-    }
-    return SHERD_OK;
-}
-
-/* What cannot be looked into may be the newest: to pass it over would be to train its steps again. */
-static sherd_status refuse_hidden(const char *parent, const newest_steps *newest) {
-    char path[SHD_PATH_BYTES];
-    if (newest->hidden <= newest->complete) return SHERD_OK;
-    SHD_TRY(make_step_path(path, parent, newest->hidden, ""));
-    return shd_fail(SHERD_IO, "cannot look into %s, which may be the newest checkpoint: %s", path,
-                    strerror(newest->hidden_cause));
-}
-
-static sherd_status find_newest(const char *parent, newest_steps *out) {
-    newest_steps newest = {.complete = -1, .incomplete = -1, .hidden = -1};
-    DIR *listing = opendir(parent);
-    bool nothing = !listing && (errno == ENOENT || errno == ENOTDIR);
-    if (!listing && !nothing) return shd_fail(SHERD_IO, "cannot list the folder %s: %s", parent, strerror(errno));
-    sherd_status status = SHERD_OK;
-    for (struct dirent *entry; !nothing && status == SHERD_OK && (entry = readdir(listing)) != NULL;)
-        status = weigh(parent, entry->d_name, &newest);
-    if (listing) closedir(listing);
-    if (status == SHERD_OK) status = refuse_hidden(parent, &newest);
-    if (status == SHERD_OK) *out = newest;
-    return status;
-}
-
-sherd_status shd_checkpoint_find_incomplete(const char *parent, char **found) {
-    newest_steps steps;
-    char path[SHD_PATH_BYTES];
-    *found = NULL;
-    SHD_TRY(find_newest(parent, &steps));
-    if (steps.incomplete <= steps.complete) return SHERD_OK;
-    SHD_TRY(make_step_path(path, parent, steps.incomplete, ""));
-    *found = shd_strdup(path);
-    return *found ? SHERD_OK : shd_fail(SHERD_MEMORY, "out of memory for a path");
-}
-
-sherd_status shd_checkpoint_find(const char *path, char **found) {
-    char newest_path[SHD_PATH_BYTES];
-    int64_t newest;
-    if (!has_manifest(path)) {
-        newest_steps steps;
-        SHD_TRY(find_newest(path, &steps));
-        newest = steps.complete;
-        if (newest >= 0) SHD_TRY(make_step_path(newest_path, path, newest, ""));
-    } else {
-        newest = is_partial(path) ? -1 : 0;
-        SHD_TRY(shd_path_make(newest_path, "%s", path));
-    }
-    char *copy = newest >= 0 ? shd_strdup(newest_path) : NULL;
-    if (newest >= 0 && !copy) return shd_fail(SHERD_MEMORY, "out of memory for a path");
-    *found = copy;
-    return SHERD_OK;
+    size_t length = strlen(path), end = strlen(".partial");
+    return shd_step_name_of_path(path).kind == SHD_STEP_PARTIAL ||
+           (length > end && strcmp(path + length - end, ".partial") == 0);
 }
 
 struct shd_checkpoint {
@@ -258,9 +159,10 @@ static sherd_status check_files(const shd_checkpoint *checkpoint) {
         if (stat(path, &about) != 0)
             return shd_fail(errno == ENOENT ? SHERD_DATA : SHERD_IO, "cannot look at %s, a part of the checkpoint: %s",
                             path, strerror(errno));
-        if (about.st_size != checkpoint->files[rank].bytes)
+        int64_t bytes = checkpoint->files ? checkpoint->files[rank].bytes : checkpoint->manifest.files[rank].bytes;
+        if (about.st_size != bytes)
             return shd_fail(SHERD_DATA, "%s is damaged: it has %lld bytes, the manifest says %lld", path,
-                            (long long)about.st_size, (long long)checkpoint->files[rank].bytes);
+                            (long long)about.st_size, (long long)bytes);
     }
     return SHERD_OK;
 }
@@ -269,11 +171,12 @@ static sherd_status read_checkpoint(shd_checkpoint *checkpoint) {
     const char *path = checkpoint->path;
     if (!has_manifest(path)) return shd_fail(SHERD_DATA, "%s is no checkpoint: it has no " SHD_MANIFEST_NAME, path);
     if (is_partial(path)) return shd_fail(SHERD_DATA, "%s was never finished", path);
-    SHD_TRY(shd_manifest_read(path, checkpoint->keep, &checkpoint->manifest, &checkpoint->files));
-    size_t length;
-    const char *name = find_name(path, &length);
-    int64_t step;
-    if (parse_step(name, length, &step) && step != checkpoint->manifest.step)
+    sherd_status status = shd_manifest2_read(path, checkpoint->keep, &checkpoint->manifest);
+    if (status == SHERD_UNSUPPORTED)
+        status = shd_manifest_read(path, checkpoint->keep, &checkpoint->manifest, &checkpoint->files);
+    SHD_TRY(status);
+    shd_step_name name = shd_step_name_of_path(path);
+    if (name.kind != SHD_STEP_OTHER && name.step != checkpoint->manifest.step)
         return shd_fail(SHERD_DATA, "%s was renamed: its manifest is that of step %lld", path,
                         (long long)checkpoint->manifest.step);
     return check_files(checkpoint);

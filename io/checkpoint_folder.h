@@ -87,6 +87,7 @@ typedef struct shd_checkpoint_entry {
     int64_t step; /* -1: the name has none */
     const char *name;
     const char *path;
+    bool is_step;     /* it stands for its step: is called step-%08d, or in the place of one */
     const char *flaw; /* why it is no complete checkpoint of this parent, in words; NULL: it is one */
     /* Of complete ones, and of others with a whole manifest; else 0. */
     int64_t time_s, raw_bytes, stored_bytes;

@@ -3,11 +3,10 @@
 #define SHD_IO_CHECKPOINT_MANIFEST_H
 
 #include "io/checkpoint.h"
+#include "io/checkpoint_manifest_parse.h"
 #include "io/keep.h"
 
 #include <stdint.h>
-
-#define SHD_MANIFEST_NAME "manifest.json"
 
 /* What the manifest knows of a rank's file. */
 typedef struct shd_manifest_file {

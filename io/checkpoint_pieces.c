@@ -25,12 +25,6 @@ static int compare_pieces(const void *left, const void *right) {
     return a->rank < b->rank ? -1 : a->rank > b->rank;
 }
 
-int64_t shd_element_count(const sherd_tensor *tensor) {
-    int64_t count = 1;
-    for (int32_t d = 0; d < tensor->dim_count; d++) count *= tensor->shape[d];
-    return count;
-}
-
 int64_t shd_state_elements(const shd_checkpoint_manifest *manifest, int32_t tensor_index, int32_t state_index) {
     const sherd_tensor *tensor = &manifest->tensors[tensor_index];
     if (state_index == 0) return shd_element_count(tensor);

@@ -84,8 +84,8 @@ sherd_status shd_json_requires(const json_t *object) {
     if (json_array_size(list) == 0) return SHERD_OK;
     const char *name = json_string_value(json_array_get(list, 0));
     if (!name) return shd_fail(SHERD_DATA, "\"requires\" must be a list of texts");
-    return shd_fail(SHERD_DATA, "it requires \"%.100s\", which this build does not know: read it with a newer one",
-                    name);
+    return shd_fail(SHERD_UNSUPPORTED,
+                    "it requires \"%.100s\", which this build does not know: read it with a newer one", name);
 }
 
 sherd_status shd_json_dtype(const json_t *object, const char *key, sherd_dtype *out) {

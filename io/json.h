@@ -23,7 +23,7 @@ sherd_status shd_json_array(const json_t *object, const char *key, json_t **out)
 sherd_status shd_json_hash(const json_t *object, const char *key, uint64_t *out);
 json_t *shd_json_from_hash(uint64_t hash);
 /* Refuses an object that names, in a list "requires", what a reader must know to read it: this one knows of nothing that
- * could be named. Unknown keys are ignored otherwise. Fails: DATA. */
+ * could be named. Unknown keys are ignored otherwise. Fails: UNSUPPORTED (the name), DATA (no list of texts). */
 sherd_status shd_json_requires(const json_t *object);
 /* How values are stored: "int8"; FP32 where the key is missing. */
 sherd_status shd_json_dtype(const json_t *object, const char *key, sherd_dtype *out);

@@ -82,10 +82,15 @@ Test(checkpoint, the_newest_complete_one_is_found) {
     small_job newest = {.parent = folder, .step = 100000007, .world_size = 2};
     check_saved(&newest);
     /* None of these is a complete checkpoint of this folder. */
-    static const char *others[] = {
-        "step-999999999",        "step-0200000000", "step-200000000.partial",    "step-2",
-        "step-20000000x",        "xstep-20000000",  "step-99999999999999999999", "step--0000001",
-        "step-00000021.replaced"};
+    static const char *others[] = {"step-999999999",
+                                   "step-0200000000",
+                                   "step-200000000.partial-00000000000000ab",
+                                   "step-2",
+                                   "step-20000000x",
+                                   "xstep-20000000",
+                                   "step-99999999999999999999",
+                                   "step--0000001",
+                                   "step-00000021.replaced"};
     for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
         char *other = path_in(folder, others[i]);
         cr_assert_eq(mkdir(other, 0777), 0);
@@ -110,7 +115,7 @@ Test(checkpoint, the_newest_complete_one_is_found) {
     cr_assert_eq(shd_checkpoint_open(renamed, &checkpoint), SHERD_OK);
     cr_assert_eq(shd_checkpoint_content(checkpoint)->step, 41);
     shd_checkpoint_close(checkpoint);
-    cr_assert_eq(shd_checkpoint_find(path_in(folder, "step-200000000.partial"), &found), SHERD_OK);
+    cr_assert_eq(shd_checkpoint_find(path_in(folder, "step-200000000.partial-00000000000000ab"), &found), SHERD_OK);
     cr_assert_null(found);
     cr_assert_eq(shd_checkpoint_find(path_in(renamed, "manifest.json"), &found), SHERD_OK);
     cr_assert_null(found);

@@ -139,7 +139,7 @@ Test(checkpoint_damage, a_sealed_manifest_that_makes_no_sense_is_refused) {
     static const struct {
         const char *from, *to, *says;
     } rows[] = {
-        {"\"version\": 1", "\"version\": 2", "\"version\" must be an integer from 1 to 1"},
+        {"\"version\": 1", "\"version\": 3", "\"version\" must be an integer from 1 to 1"},
         {"\"step\": 3", "\"step\": -3", "\"step\""},
         {"\"step\": 3", "\"step\": 4", "renamed"},
         {"\"step\": 3", "\"step\": 3.0", "\"step\""},
