@@ -264,6 +264,49 @@ def checkpoint_seeds():
     }
 
 
+def zstd_frame(blocks, content, declared=None):
+    """A frame without a checksum. blocks: (type, content or its length, byte): 0 raw, 1 one byte over and over."""
+    frame = struct.pack("<IBI", 0xFD2FB528, 0xA0, content if declared is None else declared)
+    for i, (kind, size, data) in enumerate(blocks):
+        frame += struct.pack("<I", size << 3 | kind << 1 | (i == len(blocks) - 1))[:3] + data
+    return frame
+
+
+def block(dtype, count, *planes, choices=4, lengths=None):
+    """Planes as they are stored, frames of zstd and (way, bytes) besides; choices as fuzz_block.c has them."""
+    planes = [plane if isinstance(plane, tuple) else (plane[:4] == b"\x28\xb5\x2f\xfd", plane) for plane in planes]
+    lengths = [len(plane) | way << 24 for way, plane in planes] if lengths is None else lengths
+    return struct.pack("<BH", dtype | choices, count) + struct.pack(f"<{len(lengths)}I", *lengths) + b"".join(plane for _, plane in planes)
+
+
+def block_seeds():
+    fp32, bf16, fp16, int8 = range(4)
+    noise = bytes(i * 37 % 251 for i in range(1200))
+    exponents = zstd_frame([(1, 50, b"\x7e"), (0, 14, noise[:14])], 64)
+    return {
+        "fp32": block(fp32, 64, noise[:64], noise[64:128], noise[128:192], exponents),
+        "fp32-no-signs": block(fp32, 61, (2, noise[:56]), noise[:61], noise[:61], zstd_frame([(1, 61, b"\x70")], 61)),
+        "short-no-signs": block(fp32, 61, (2, noise[:55]), noise[:61], noise[:61], zstd_frame([(1, 61, b"\x70")], 61)),
+        "no-such-way": block(bf16, 64, (3, noise[:20]), exponents),
+        "fp32-all-packed": block(fp32, 64, *4 * [zstd_frame([(1, 64, b"\0")], 64)]),
+        "bf16": block(bf16, 64, noise[:64], exponents),
+        "fp16": block(fp16, 64, exponents, noise[:64]),
+        "int8": block(int8, 300, zstd_frame([(1, 520, b"\x80")], 520)),
+        "int8-raw": block(int8, 256, noise[:260]),
+        "too-many": block(bf16, 64, noise[:64], zstd_frame([(1, 65, b"\0")], 65)),
+        "too-few": block(bf16, 64, noise[:64], zstd_frame([(1, 63, b"\0")], 63)),
+        "other-size": block(bf16, 64, noise[:64], zstd_frame([(1, 64, b"\0")], 64, 2**31)),
+        "cut": block(bf16, 64, noise[:64], exponents[:-9]),
+        "long-lengths": block(fp32, 4, noise[:16], lengths=[2**32 - 1, 4, 4, 4]),
+        "no-planes": block(fp32, 0, lengths=[0, 0, 0, 0]),
+        "wrong": block(bf16, 64, noise[:64], exponents, choices=12),
+        "none": block(fp32, 16, noise[:64], choices=0, lengths=[]),
+        "values": block(fp32, 5000, bytes(8000) + 10 * noise, choices=16, lengths=[]),
+        "values-of-16-bits": block(bf16, 9000, 15 * noise, choices=16, lengths=[]),
+        "values-int8": block(int8, 9000, bytes(5000) + 5 * noise, choices=16, lengths=[]),
+    }
+
+
 def metrics_seeds():
     def rows(*steps):
         return b"".join(b'{"step":%d,"loss":2.5,"grad_norm":"nan","tokens":256}\n' % step for step in steps)
@@ -279,7 +322,7 @@ def metrics_seeds():
 
 
 TARGETS = {"job": job_seeds, "tokens": token_seeds, "safetensors": safetensors_seeds, "llmc": llmc_seeds, "arrays": array_seeds, "manifest": manifest_seeds, "metrics": metrics_seeds,
-           "rank_file": rank_file_seeds, "checkpoint": checkpoint_seeds}
+           "rank_file": rank_file_seeds, "checkpoint": checkpoint_seeds, "block": block_seeds}
 
 
 def main():

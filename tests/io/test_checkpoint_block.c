@@ -194,6 +194,44 @@ Test(checkpoint_block, shrinks_what_has_exponents_alike_by_as_much_as_they_are) 
     cr_assert_eq(percent_left(NOISE, SHERD_FP32), 100);
 }
 
+/* Of whole eights and not, at the lowest level and at a higher one, where all is tried. */
+Test(checkpoint_block, takes_the_signs_of_squares_away_and_puts_them_back) {
+    for (int32_t level = 1; level <= 3; level += 2) {
+        coder c = make_coder(level);
+        for (int64_t count = 60000; count < 60017; count++) {
+            float *values = malloc((size_t)count * 4);
+            fill_floats(SQUARES, count, values);
+            int64_t without = round_trip(&c, SHERD_FP32, count, values).payload_bytes;
+            for (int64_t i = 0; i < count; i++)
+                if ((uint64_t)i * 0x9e3779b97f4a7c15u >> 63) values[i] = -values[i];
+            int64_t with = round_trip(&c, SHERD_FP32, count, values).payload_bytes;
+            cr_assert(with - without > count / 8 - 1000 && with - without < count / 8 + 1000);
+            /* Few of them, where a sample may miss them. */
+            for (int64_t i = 0; i < count; i++) values[i] = i % 5000 == 77 ? -fabsf(values[i]) : fabsf(values[i]);
+            int64_t few = round_trip(&c, SHERD_FP32, count, values).payload_bytes;
+            cr_assert(few > without && few < with - count / 16);
+            free(values);
+        }
+        release(&c.memory);
+    }
+}
+
+Test(checkpoint_block, is_at_no_level_larger_than_at_the_first) {
+    enum { COUNT = 1 << 16 };
+    static float values[COUNT];
+    for (sample kind = WEIGHTS; kind < KINDS; kind++) {
+        fill_floats(kind, COUNT, values);
+        int64_t first = 0;
+        for (int32_t level = 1; level <= SHD_COMPRESSION_MAX; level += 3) {
+            coder c = make_coder(level);
+            int64_t bytes = round_trip(&c, SHERD_FP32, COUNT, values).payload_bytes;
+            if (level == 1) first = bytes;
+            cr_assert_leq(bytes, first, "level %d, kind %d", level, kind);
+            release(&c.memory);
+        }
+    }
+}
+
 Test(checkpoint_block, holds_no_more_values_than_fit_into_its_bytes) {
     cr_assert_eq(shd_block_count_max(SHERD_FP32), 1 << 20);
     cr_assert_eq(shd_block_count_max(SHERD_BF16), 1 << 21);
@@ -295,13 +333,14 @@ Test(checkpoint_block, stays_within_its_memory_whatever_bytes_have_a_right_check
     release(&c.memory);
 }
 
-/* The lengths of planes, which are at the start. */
-static void put_length(block *b, int plane, uint32_t length) { memcpy(b->stored.bytes + 4 * plane, &length, 4); }
+/* How planes are stored, as the start says: 24 bits of length, 8 of the way. */
+enum { ZSTD = 1 << 24, NO_LOWEST_BITS = 2 << 24 };
+static void put_entry(block *b, int plane, uint32_t entry) { memcpy(b->stored.bytes + 4 * plane, &entry, 4); }
 
-static uint32_t length_of(const block *b, int plane) {
-    uint32_t length;
-    memcpy(&length, b->stored.bytes + 4 * plane, 4);
-    return length;
+static uint32_t entry_of(const block *b, int plane) {
+    uint32_t entry;
+    memcpy(&entry, b->stored.bytes + 4 * plane, 4);
+    return entry;
 }
 
 Test(checkpoint_block, is_refused_when_its_planes_do_not_add_up) {
@@ -309,14 +348,26 @@ Test(checkpoint_block, is_refused_when_its_planes_do_not_add_up) {
     const int64_t count = 6000;
     block b = make_block(&c, SHERD_FP32, WEIGHTS, count);
     guarded values = guard(4 * count);
-    const uint32_t packed = length_of(&b, 3);
-    cr_assert(length_of(&b, 0) == count && packed < count);
-    const uint32_t lengths[][4] = {
-        {count + 1, count, count, packed}, {UINT32_MAX, count, count, packed}, {count, count, 0, packed},
-        {count, count, count - 1, packed}, {count, count, packed, count},      {count, count, count, packed - 1},
-        {count, count, count, packed + 1}, {count, count, count, 0},           {0, 0, 0, 0}};
-    for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) {
-        for (int p = 0; p < 4; p++) put_length(&b, p, lengths[i][p]);
+    const uint32_t packed = entry_of(&b, 3), raw = count, least = count / 8 * 7;
+    cr_assert(entry_of(&b, 0) == raw && packed > ZSTD && packed < ZSTD + count);
+    const uint32_t entries[][4] = {{raw + 1, raw, raw, packed},
+                                   {UINT32_MAX, raw, raw, packed},
+                                   {raw, raw, 0, packed},
+                                   {raw, raw, raw - 1, packed},
+                                   {raw, raw, packed, raw},
+                                   {raw, raw, ZSTD | raw, packed},
+                                   {raw, raw, NO_LOWEST_BITS | raw, packed},
+                                   {raw, raw, NO_LOWEST_BITS | least, packed},
+                                   {raw, raw, raw | 3 << 24, packed},
+                                   {raw, raw, raw, packed - 1},
+                                   {raw, raw, raw, packed + 1},
+                                   {raw, raw, raw, packed ^ ZSTD},
+                                   {raw, raw, raw, packed ^ ZSTD ^ NO_LOWEST_BITS},
+                                   {raw, raw, raw, 0},
+                                   {raw, raw, raw, ZSTD},
+                                   {0, 0, 0, 0}};
+    for (size_t i = 0; i < sizeof entries / sizeof *entries; i++) {
+        for (int p = 0; p < 4; p++) put_entry(&b, p, entries[i][p]);
         shd_block_form form = b.form;
         form.hash = XXH3_64bits(b.stored.bytes, (size_t)form.stored_bytes);
         expect_refusal(&c, &b, &form, values.bytes);
@@ -356,7 +407,8 @@ Test(checkpoint_block, is_refused_when_a_plane_unpacks_to_more_or_fewer_bytes) {
     for (int64_t more = -1; more <= 1; more++) {
         memset(stored, 0, sizeof stored);
         uint32_t packed = (uint32_t)ZSTD_compress(stored + 4, PAGE - 4, zeros, (size_t)(bytes + more), 1);
-        memcpy(stored, &packed, 4);
+        uint32_t entry = packed | ZSTD;
+        memcpy(stored, &entry, 4);
         shd_block_form form = {.dtype = SHERD_INT8,
                                .count = BLOCKS,
                                .transform = SHD_TRANSFORM_PLANES,
