@@ -63,7 +63,7 @@ typedef struct shd_rank_file {
 } shd_rank_file;
 
 /* Opens a file to read; release with shd_rank_file_close. Fails: DATA (damage, another version, or a file of another step
- * or rank), IO, MEMORY. */
+ * or rank), UNSUPPORTED (the index requires what this build does not know), IO, MEMORY. */
 sherd_status shd_rank_file_open(const char *path, int64_t step, int32_t rank, shd_rank_file **out);
 /* Accepts NULL. */
 void shd_rank_file_close(shd_rank_file *file);

@@ -45,7 +45,7 @@ int64_t shd_index_end_bytes(const shd_index *index);
 sherd_status shd_index_print(const shd_index *index, char **out);
 
 /* Parses; *out and the names live as long as `keep`. `end_bytes` is where the blocks must end. Fails: DATA (what is wrong,
- * with the block's number; callers put the file before it), MEMORY. */
+ * with the block's number; callers put the file before it), UNSUPPORTED (something required), MEMORY. */
 sherd_status shd_index_parse(const char *text, int64_t bytes, int64_t end_bytes, shd_keep *keep, shd_index *out);
 
 #endif
