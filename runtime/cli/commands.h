@@ -9,6 +9,7 @@ extern const shd_command shd_command_plan;
 extern const shd_command shd_command_run;
 extern const shd_command shd_command_sample;
 extern const shd_command shd_command_checkpoint_export;
+extern const shd_command shd_command_checkpoint_drill;
 extern const shd_command shd_command_data_show;
 extern const shd_command shd_command_data_pack;
 

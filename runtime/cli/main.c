@@ -13,6 +13,7 @@ static const shd_command *const commands[] = {
     &shd_command_run,
     &shd_command_sample,
     &shd_command_checkpoint_export,
+    &shd_command_checkpoint_drill,
     &shd_command_data_show,
     &shd_command_data_pack,
 };
@@ -23,7 +24,7 @@ static int print_help(void) {
         "usage: sherd COMMAND [ARGUMENTS]\n\n"
         "Trains models whose parameters, gradients and optimizer state are split over ranks (ZeRO stages 0 to 3).\n\n"
         "Commands:\n");
-    for (int i = 0; i < COMMAND_COUNT; i++) printf("  %-18s %s\n", commands[i]->name, commands[i]->summary);
+    for (int i = 0; i < COMMAND_COUNT; i++) printf("  %-19s %s\n", commands[i]->name, commands[i]->summary);
     printf("\nOptions:\n"
            "  -h, --help         Show this help; 'sherd COMMAND --help' tells all about a command.\n"
            "      --version      Show the version.\n");

@@ -23,9 +23,16 @@ static bool change_ranks(json_t *job, int32_t ranks) {
     return good;
 }
 
+static bool change_data(json_t *job, const char *tokens) {
+    return set(job, "data", "train", json_string(tokens)) && set(job, "data", "validation", json_null()) &&
+           set(job, "data", "format", json_string("u32")) && set(job, "train", "evaluate_every", json_integer(0)) &&
+           set(job, "train", "sample_tokens", json_integer(0));
+}
+
 static bool change(json_t *job, const shd_note_changes *changes) {
     bool good = changes->ranks == 0 || change_ranks(job, changes->ranks);
     if (changes->stage >= 0) good = good && set(job, "shard", "stage", json_integer(changes->stage));
+    if (changes->tokens) good = good && change_data(job, changes->tokens);
     if (changes->stage == 0) good = good && set(job, "shard", "replicas", json_integer(1));
     for (int i = 0; good && changes->dir && i < 3; i++)
         good = set(job, (const char *[]){"run", "log", "checkpoint"}[i], "dir", json_string(changes->dir));

@@ -11,10 +11,11 @@ sherd_status shd_note_model(const char *note, shd_model_config *out);
 
 /* What is to be other than it was. */
 typedef struct shd_note_changes {
-    int32_t ranks;   /* run.ranks; 0: as it was. Where they do not divide, replicas are 1 and the global batch is the
+    int32_t ranks;      /* run.ranks; 0: as it was. Where they do not divide, replicas are 1 and the global batch is the
                       * least that they divide: for whoever only loads and evaluates */
-    int32_t stage;   /* shard.stage; -1: as it was */
-    const char *dir; /* run.dir, log.dir and checkpoint.dir; NULL: as they were */
+    int32_t stage;      /* shard.stage; -1: as it was */
+    const char *dir;    /* run.dir, log.dir and checkpoint.dir; NULL: as they were */
+    const char *tokens; /* data.train, a u32 file; there are no validation data then. NULL: as they were */
 } shd_note_changes;
 
 /* The job, its paths absolute. `changes` may be NULL. Owns: destroy *out with shd_job_destroy.
