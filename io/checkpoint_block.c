@@ -10,10 +10,10 @@
  * are. Without lowest bits, which are all 0 (squares have no signs): each eight bytes become seven, the upper seven bits
  * of byte i at bits 7i to 7i + 6 of a little-endian number; at the end bytes of zero fill up eight.
  *
- * At level 1 zstd is set so that it looks for matches at one place in 128, which finds runs of what never changed, and
- * leaves the rest to its entropy coder. Exponents have no other matches that pay: looking everywhere, as zstd's own
- * level 1 does, takes three times as long and makes weights larger. Higher levels are zstd's, where they are better.
- * docs/decisions has what was measured. */
+ * At level 1 zstd looks for matches at one place in 128, which finds runs of what never changed, and leaves the rest to
+ * its entropy coder. Exponents have few other matches that pay: looking everywhere, as zstd's own level 1 does, takes
+ * three times as long and makes weights larger. Higher levels are zstd's, where they come out smaller.
+ * docs/decisions/0017 has what was measured. */
 #define ZSTD_STATIC_LINKING_ONLY /* contexts in memory that is given */
 #include "io/checkpoint_block.h"
 
@@ -32,7 +32,7 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the values' byte orde
 enum {
     PLANES_MAX = 4,
     ENTRY_BYTES = 4,
-    WINDOW_LOG = 20, /* of zstd's memory: the plane of a whole block of FP32 */
+    WINDOW_LOG = 20, /* of zstd above level 1: the plane of a whole block of FP32 */
     SAMPLE_RUNS = 256,
     SAMPLE_RUN_BYTES = 64
 };
@@ -61,13 +61,14 @@ int64_t shd_block_stored_bytes_max(int64_t raw_bytes) { return shd_round_up(raw_
 
 static ZSTD_compressionParameters parameters_of(int32_t compression) {
     if (compression > 1) return ZSTD_getCParams(compression, 1ull << WINDOW_LOG, 0);
-    return (ZSTD_compressionParameters){.windowLog = WINDOW_LOG,
-                                        .chainLog = ZSTD_CHAINLOG_MIN,
-                                        .hashLog = 13, /* half of the fastest cache */
-                                        .searchLog = ZSTD_SEARCHLOG_MIN,
-                                        .minMatch = ZSTD_MINMATCH_MAX,
-                                        .targetLength = 128, /* the distance of places that are looked at */
-                                        .strategy = ZSTD_fast};
+    return (ZSTD_compressionParameters){
+        .windowLog = 17, /* one block of zstd's */
+        .chainLog = ZSTD_CHAINLOG_MIN,
+        .hashLog = 7, /* enough to meet a run again; more finds chance matches, which cost more */
+        .searchLog = ZSTD_SEARCHLOG_MIN,
+        .minMatch = ZSTD_MINMATCH_MAX,
+        .targetLength = 128, /* the distance of places that are looked at */
+        .strategy = ZSTD_fast};
 }
 
 static int64_t compressor_bytes(int32_t compression) {

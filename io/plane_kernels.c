@@ -213,43 +213,63 @@ static int64_t join2_vectors(int64_t count, const unsigned char *const planes[2]
 }
 #endif
 
-static void split4(int64_t count, const void *values, unsigned char *const planes[4]) {
-    const unsigned char *from = values;
-    for (int64_t i = split4_vectors(count, from, planes); i < count; i++) {
+/* What vectors have left over, or everything. */
+static void split4_rest(int64_t first, int64_t count, const unsigned char *restrict from, unsigned char *restrict p0,
+                        unsigned char *restrict p1, unsigned char *restrict p2, unsigned char *restrict p3) {
+    for (int64_t i = first; i < count; i++) {
         uint32_t x;
         memcpy(&x, from + 4 * i, sizeof x);
         x = x << 1 | x >> 31;
-        for (int p = 0; p < 4; p++) planes[p][i] = (unsigned char)(x >> 8 * p);
+        p0[i] = (unsigned char)x, p1[i] = (unsigned char)(x >> 8);
+        p2[i] = (unsigned char)(x >> 16), p3[i] = (unsigned char)(x >> 24);
     }
 }
 
-static void join4(int64_t count, const unsigned char *const planes[4], void *values) {
-    unsigned char *to = values;
-    for (int64_t i = join4_vectors(count, planes, to); i < count; i++) {
-        uint32_t x = 0;
-        for (int p = 0; p < 4; p++) x |= (uint32_t)planes[p][i] << 8 * p;
+static void join4_rest(int64_t first, int64_t count, const unsigned char *restrict p0, const unsigned char *restrict p1,
+                       const unsigned char *restrict p2, const unsigned char *restrict p3, unsigned char *restrict to) {
+    for (int64_t i = first; i < count; i++) {
+        uint32_t x = (uint32_t)p0[i] | (uint32_t)p1[i] << 8 | (uint32_t)p2[i] << 16 | (uint32_t)p3[i] << 24;
         x = x >> 1 | x << 31;
         memcpy(to + 4 * i, &x, sizeof x);
     }
 }
 
-static void split2(int64_t count, const void *values, unsigned char *const planes[2]) {
-    const unsigned char *from = values;
-    for (int64_t i = split2_vectors(count, from, planes); i < count; i++) {
+static void split2_rest(int64_t first, int64_t count, const unsigned char *restrict from, unsigned char *restrict p0,
+                        unsigned char *restrict p1) {
+    for (int64_t i = first; i < count; i++) {
         uint16_t x;
         memcpy(&x, from + 2 * i, sizeof x);
-        planes[0][i] = (unsigned char)(x << 1 | x >> 15);
-        planes[1][i] = (unsigned char)(x >> 7);
+        p0[i] = (unsigned char)(x << 1 | x >> 15), p1[i] = (unsigned char)(x >> 7);
     }
 }
 
-static void join2(int64_t count, const unsigned char *const planes[2], void *values) {
-    unsigned char *to = values;
-    for (int64_t i = join2_vectors(count, planes, to); i < count; i++) {
-        uint32_t x = (uint32_t)planes[1][i] << 8 | planes[0][i];
+static void join2_rest(int64_t first, int64_t count, const unsigned char *restrict p0, const unsigned char *restrict p1,
+                       unsigned char *restrict to) {
+    for (int64_t i = first; i < count; i++) {
+        uint32_t x = (uint32_t)p1[i] << 8 | p0[i];
         uint16_t y = (uint16_t)(x >> 1 | x << 15);
         memcpy(to + 2 * i, &y, sizeof y);
     }
+}
+
+static void split4(int64_t count, const void *values, unsigned char *const planes[4]) {
+    int64_t done = split4_vectors(count, values, planes);
+    split4_rest(done, count, values, planes[0], planes[1], planes[2], planes[3]);
+}
+
+static void join4(int64_t count, const unsigned char *const planes[4], void *values) {
+    int64_t done = join4_vectors(count, planes, values);
+    join4_rest(done, count, planes[0], planes[1], planes[2], planes[3], values);
+}
+
+static void split2(int64_t count, const void *values, unsigned char *const planes[2]) {
+    int64_t done = split2_vectors(count, values, planes);
+    split2_rest(done, count, values, planes[0], planes[1]);
+}
+
+static void join2(int64_t count, const unsigned char *const planes[2], void *values) {
+    int64_t done = join2_vectors(count, planes, values);
+    join2_rest(done, count, planes[0], planes[1], values);
 }
 
 static uint64_t hash(const void *data, size_t bytes) { return XXH3_64bits(data, bytes); }

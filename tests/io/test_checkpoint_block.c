@@ -243,7 +243,7 @@ Test(checkpoint_block, holds_no_more_values_than_fit_into_its_bytes) {
 Test(checkpoint_block, makes_do_with_little_memory) {
     for (int32_t level = 0; level <= SHD_COMPRESSION_MAX; level++) cr_assert_eq(shd_block_codec_bytes(level) % PAGE, 0);
     cr_assert_leq(shd_block_codec_bytes(0), (4 << 20) + (1 << 18));
-    cr_assert_leq(shd_block_codec_bytes(1), 6 << 20);
+    cr_assert_leq(shd_block_codec_bytes(1), 5 << 20);
     cr_assert_leq(shd_block_codec_bytes(SHD_COMPRESSION_MAX), 40 << 20);
 }
 
