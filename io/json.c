@@ -26,7 +26,7 @@ sherd_status shd_json_parse(const char *text, int64_t bytes, json_t **out) {
 }
 
 sherd_status shd_json_print(const json_t *value, int32_t indent, char **out) {
-    size_t flags = indent ? JSON_INDENT((size_t)indent) : JSON_COMPACT;
+    size_t flags = (indent ? JSON_INDENT((size_t)indent) : JSON_COMPACT) | JSON_ENCODE_ANY;
     size_t bytes = json_dumpb(value, NULL, 0, flags);
     char *text = bytes ? shd_alloc(bytes + 1, 1) : NULL;
     if (!text || json_dumpb(value, text, bytes, flags) != bytes) {

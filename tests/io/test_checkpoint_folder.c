@@ -1,0 +1,645 @@
+/* Folders of checkpoints: commits, what is found and listed, what is removed and what stays. */
+#include "checkpoints2.h"
+#include "io/checkpoint_file.h"
+#include "io/checkpoint_manifest2.h"
+#include "io/checkpoint_names.h"
+#include "runtime/base/memory.h"
+
+#include <criterion/criterion.h>
+#include <errno.h>
+#include <sherd/log.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+#include <utime.h>
+#include <xxhash.h>
+
+static const int32_t worlds[] = {1, 2, 3, 4, 8};
+enum { WORLDS = sizeof worlds / sizeof *worlds };
+
+static void check_saved(const small_job *job) {
+    cr_assert_eq(save_job(job), SHERD_OK, "%s", sherd_last_error());
+    bool equal;
+    cr_assert_eq(load_job(job, &equal), SHERD_OK, "%s", sherd_last_error());
+    cr_assert(equal, "%d ranks: other values came back", job->world_size);
+}
+
+static void make_step(const char *parent, int64_t step) {
+    check_saved(&(small_job){.parent = parent, .step = step, .world_size = 1, .seed = (int)step});
+}
+
+static bool is_there(const char *parent, const char *name) { return access(path_in(parent, name), F_OK) == 0; }
+
+/* What was logged, to be asked for words. */
+static char logged[1 << 14];
+static void keep_log(void *user, sherd_log_level level, const char *line) {
+    (void)user;
+    if (level > SHERD_LOG_WARN) return;
+    size_t length = strlen(logged);
+    snprintf(logged + length, sizeof logged - length, "%s\n", line);
+}
+static void listen(void) {
+    logged[0] = 0;
+    sherd_log_set(keep_log, NULL, SHERD_LOG_WARN);
+}
+
+/* --- names -------------------------------------------------------------------------------------------------------- */
+
+Test(checkpoint_names, are_parsed_when_they_would_be_printed_so) {
+    static const struct {
+        const char *name;
+        shd_step_kind kind;
+        int64_t step;
+        uint64_t id;
+    } rows[] = {
+        {"step-00000000", SHD_STEP_COMPLETE, 0, 0},
+        {"step-00001200", SHD_STEP_COMPLETE, 1200, 0},
+        {"step-123456789012", SHD_STEP_COMPLETE, 123456789012, 0},
+        {"step-9223372036854775807", SHD_STEP_COMPLETE, INT64_MAX, 0},
+        {"step-00000007.partial-0123456789abcdef", SHD_STEP_PARTIAL, 7, 0x0123456789abcdef},
+        {"step-00000007.replaced-ffffffffffffffff", SHD_STEP_REPLACED, 7, UINT64_MAX},
+        {"step-00000007.aside-0000000000000000", SHD_STEP_ASIDE, 7, 0},
+        {"step-", SHD_STEP_OTHER, -1, 0},
+        {"step-7", SHD_STEP_OTHER, -1, 0},
+        {"step-000000007", SHD_STEP_OTHER, -1, 0},
+        {"step--0000007", SHD_STEP_OTHER, -1, 0},
+        {"step- 0000007", SHD_STEP_OTHER, -1, 0},
+        {"step-+0000007", SHD_STEP_OTHER, -1, 0},
+        {"step-0000000x", SHD_STEP_OTHER, -1, 0},
+        {"step-99999999999999999999", SHD_STEP_OTHER, -1, 0},
+        {"step-00000007.partial", SHD_STEP_OTHER, -1, 0},
+        {"step-00000007.partial-", SHD_STEP_OTHER, -1, 0},
+        {"step-00000007.partial-123", SHD_STEP_OTHER, -1, 0},
+        {"step-00000007.partial-0123456789ABCDEF", SHD_STEP_OTHER, -1, 0},
+        {"step-00000007.partial-0123456789abcdef0", SHD_STEP_OTHER, -1, 0},
+        {"step-00000007.partial-0123456789abcdef.", SHD_STEP_OTHER, -1, 0},
+        {"step-00000007.other-0123456789abcdef", SHD_STEP_OTHER, -1, 0},
+    };
+    shd_step_name parsed;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        cr_assert(shd_step_name_parse(rows[i].name, &parsed), "%s", rows[i].name);
+        cr_expect(parsed.kind == rows[i].kind && parsed.step == rows[i].step && parsed.id == rows[i].id, "%s: %d %lld",
+                  rows[i].name, parsed.kind, (long long)parsed.step);
+        char path[SHD_PATH_BYTES];
+        if (parsed.kind == SHD_STEP_OTHER) continue;
+        cr_assert_eq(shd_step_path(path, "a", parsed.kind, parsed.step, parsed.id), SHERD_OK);
+        cr_expect_str_eq(path, path_in("a", rows[i].name));
+    }
+    cr_expect_not(shd_step_name_parse("steps-00000001", &parsed));
+    cr_expect_not(shd_step_name_parse("", &parsed));
+    cr_expect_eq(shd_step_name_of_path("a/step-00000003//").step, 3);
+    cr_expect_eq(shd_step_name_of_path("step-00000004").step, 4);
+    cr_expect_eq(shd_step_name_of_path("/").kind, SHD_STEP_OTHER);
+    cr_expect_eq(shd_rank_name_parse("rank-00017.bin"), 17);
+    cr_expect_eq(shd_rank_name_parse("rank-123456.bin"), 123456);
+    cr_expect_eq(shd_rank_name_parse("rank-17.bin"), -1);
+    cr_expect_eq(shd_rank_name_parse("rank-00017.bin~"), -1);
+}
+
+/* --- commits ------------------------------------------------------------------------------------------------------ */
+
+Test(checkpoint_commit, makes_one_checkpoint_of_all_ranks_files) {
+    char *folder = make_folder(), *parent = path_in(folder, "a/b");
+    for (int i = 0; i < 4 * WORLDS; i++)
+        check_saved(&(small_job){.parent = parent,
+                                 .step = 20 + i,
+                                 .world_size = worlds[i / 4],
+                                 .copies = i % 2,
+                                 .coded = i / 2 % 2,
+                                 .compression = i % 3,
+                                 .seed = i});
+    cr_assert_eq(count_files(parent), 4 * WORLDS);
+    cr_assert_eq(shd_memory_held(SHD_MEMORY_OBJECTS), 0);
+    remove_folder(folder);
+}
+
+static void commit_is_refused(const small_job *job, sherd_status status, const char *says) {
+    shd_checkpoint_manifest manifest = job_manifest(job);
+    cr_assert_eq(shd_checkpoint_commit(job->parent, job->id, &manifest), status, "%s", says);
+    cr_assert(strstr(sherd_last_error(), says), "\"%s\"", sherd_last_error());
+    cr_assert_not(is_there(job->parent, "step-00000005"));
+    shd_checkpoint_discard(job->parent, job->step, job->id);
+    cr_assert_eq(count_files(job->parent), 0);
+}
+
+Test(checkpoint_commit, refuses_what_is_not_whole) {
+    char *folder = make_folder();
+    small_job job = {.parent = folder, .step = 5, .world_size = 2, .id = 9};
+    rank_slices slices[] = {job_slices(&job, 0, false), job_slices(&job, 1, false)};
+    /* A rank that has not written; elements that none has; a cut file; a file of another rank, of another step. */
+    cr_assert_eq(write_rank(&job, 0, &slices[0]), SHERD_OK);
+    commit_is_refused(&job, SHERD_DATA, "rank 1 of 2 has not written");
+    slices[1].list[1].first += 3;
+    slices[1].list[1].count -= 3;
+    cr_assert_eq(write_job(&job), SHERD_OK);
+    cr_assert_eq(write_rank(&job, 1, &slices[1]), SHERD_OK);
+    commit_is_refused(&job, SHERD_DATA, "no rank's file holds elements 43 to 46 of exp_avg of tensor wte.weight");
+    cr_assert_eq(write_job(&job), SHERD_OK);
+    char *file = path_in(job_partial(&job), "rank-00001.bin");
+    cr_assert_eq(truncate(file, 8192), 0);
+    commit_is_refused(&job, SHERD_DATA, "rank-00001.bin");
+    cr_assert_eq(write_job(&job), SHERD_OK);
+    cr_assert_eq(rename(path_in(job_partial(&job), "rank-00000.bin"), file), 0);
+    cr_assert_eq(write_rank(&job, 0, &slices[0]), SHERD_OK);
+    commit_is_refused(&job, SHERD_DATA, "rank-00001.bin");
+    small_job other = {.parent = folder, .step = 6, .world_size = 2, .id = 9};
+    cr_assert_eq(write_job(&other), SHERD_OK);
+    cr_assert_eq(rename(job_partial(&other), job_partial(&job)), 0);
+    commit_is_refused(&job, SHERD_DATA, "step 6");
+    cr_assert_eq(shd_memory_held(SHD_MEMORY_OBJECTS), 0);
+    remove_folder(folder);
+}
+
+/* What rank files hold that the manifest knows nothing of. */
+Test(checkpoint_commit, refuses_blocks_that_belong_to_nothing) {
+    static const struct {
+        const char *tensor, *state;
+        int64_t first, count;
+        sherd_dtype dtype;
+        const char *says;
+    } rows[] = {
+        {"wte.other", SHD_CHECKPOINT_PARAMETER, 0, 3, SHERD_FP32, "tensor wte.other, which is unknown"},
+        {"b", "momentum", 0, 2, SHERD_FP32, "momentum of tensor b, which has no such state"},
+        {"frozen \"é\"", "exp_avg", 0, 2, SHERD_FP32, "which has no such state"},
+        {"b", "exp_avg", 1, 2, SHERD_FP32, "2 elements from 1 on of exp_avg of tensor b, which has 2"},
+        {"empty", SHD_CHECKPOINT_PARAMETER, 0, 1, SHERD_FP32, "tensor empty, which has 0"},
+        {"b", SHD_CHECKPOINT_PARAMETER, 0, 2, SHERD_FP16, "tensor b in fp16, which is to be in fp32"},
+        {"b", "exp_avg", 0, 2, SHERD_INT8, "exp_avg of tensor b in int8, which is to be in fp32"},
+    };
+    static const char values[4096];
+    char *folder = make_folder();
+    small_job job = {.parent = folder, .step = 5, .world_size = 1};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        rank_slices slices = job_slices(&job, 0, false);
+        slices.list[slices.count++] = (shd_checkpoint_slice){rows[i].tensor, rows[i].state,  rows[i].first,
+                                                             rows[i].count,  (void *)values, rows[i].dtype};
+        cr_assert_eq(write_rank(&job, 0, &slices), SHERD_OK, "%s", sherd_last_error());
+        commit_is_refused(&job, SHERD_DATA, rows[i].says);
+    }
+    remove_folder(folder);
+}
+
+Test(checkpoint_commit, refuses_notes_and_names_that_no_manifest_can_have) {
+    char *folder = make_folder();
+    small_job job = {.parent = folder, .step = 5, .world_size = 1};
+    shd_checkpoint_manifest manifest = job_manifest(&job);
+    cr_assert_eq(write_job(&job), SHERD_OK);
+    manifest.note = "[1]";
+    cr_assert_eq(shd_checkpoint_commit(folder, job.id, &manifest), SHERD_DATA);
+    cr_assert(strstr(sherd_last_error(), "the note for the checkpoint"), "%s", sherd_last_error());
+    manifest = job_manifest(&job);
+    manifest.optimizer = "a\xff";
+    cr_assert_eq(shd_checkpoint_commit(folder, job.id, &manifest), SHERD_ARGUMENT);
+    manifest = job_manifest(&job);
+    manifest.state_names[1] = manifest.state_names[0];
+    cr_assert_neq(shd_checkpoint_commit(folder, job.id, &manifest), SHERD_OK);
+    cr_assert_not(is_there(folder, "step-00000005"));
+    manifest = job_manifest(&job);
+    cr_assert_eq(shd_checkpoint_commit(folder, job.id, &manifest), SHERD_OK, "%s", sherd_last_error());
+    cr_assert_eq(shd_memory_held(SHD_MEMORY_OBJECTS), 0);
+    remove_folder(folder);
+}
+
+Test(checkpoint_commit, tells_which_file_holds_what) {
+    char *folder = make_folder();
+    small_job job = {.parent = folder, .step = 5, .world_size = 3, .coded = true};
+    check_saved(&job);
+    shd_checkpoint *checkpoint = NULL;
+    cr_assert_eq(shd_checkpoint_open(job_path(&job), &checkpoint), SHERD_OK, "%s", sherd_last_error());
+    const shd_checkpoint_manifest *m = shd_checkpoint_content(checkpoint);
+    int64_t raw_bytes = 0, stored_bytes = 0;
+    for (int t = 0; t < JOB_TENSORS; t++)
+        for (int s = 0; s <= JOB_STATES; s++) {
+            const shd_checkpoint_value *value = &m->values[t * (1 + JOB_STATES) + s];
+            int64_t elements = s > 0 && job_tensors[t].frozen ? 0 : job_elements(t), at = 0;
+            cr_assert_eq(value->element_count, elements);
+            cr_assert_eq(value->dtype, s > 0 ? SHERD_INT8 : job_tensors[t].frozen ? SHERD_BF16 : SHERD_FP32);
+            for (int64_t i = 0; i < value->range_count; i++) {
+                cr_assert_eq(value->ranges[i].first, at);
+                at += value->ranges[i].count;
+            }
+            cr_assert_eq(at, elements);
+            cr_assert_leq(value->range_count, 3);
+        }
+    /* 85 elements by three: 29, 29, 27. */
+    cr_assert_eq(m->values[0].range_count, 3);
+    cr_assert(m->values[0].ranges[2].first == 58 && m->values[0].ranges[2].count == 27 &&
+              m->values[0].ranges[2].rank == 2);
+    for (int32_t rank = 0; rank < 3; rank++) {
+        struct stat about;
+        char name[32];
+        snprintf(name, sizeof name, "rank-%05d.bin", rank);
+        cr_assert_eq(stat(path_in(job_path(&job), name), &about), 0);
+        cr_assert_eq(m->files[rank].bytes, about.st_size);
+        stored_bytes += about.st_size;
+        rank_slices slices = job_slices(&job, rank, true);
+        for (int64_t i = 0; i < slices.count; i++) {
+            int64_t count = slices.list[i].count;
+            raw_bytes += slices.list[i].dtype == SHERD_FP32   ? 4 * count
+                         : slices.list[i].dtype == SHERD_BF16 ? 2 * count
+                                                              : (count + 255) / 256 * 260;
+        }
+    }
+    cr_assert_eq(m->stored_bytes, stored_bytes);
+    cr_assert_eq(m->raw_bytes, raw_bytes);
+    cr_assert_leq(llabs(m->time_s - (int64_t)time(NULL)), 5);
+    shd_checkpoint_close(checkpoint);
+    remove_folder(folder);
+}
+
+Test(checkpoint_commit, a_step_saved_again_takes_the_place_of_the_older_one) {
+    char *folder = make_folder();
+    for (int i = 0; i < 3; i++)
+        check_saved(&(small_job){.parent = folder, .step = 7, .world_size = 1 + i, .seed = 10 * i, .id = (uint64_t)i});
+    cr_assert_eq(count_files(folder), 1);
+    cr_assert_eq(count_files(path_in(folder, "step-00000007")), 4);
+    /* Also of a folder that was none, and of one with somebody's file in it, which stays. */
+    cr_assert_eq(mkdir(path_in(folder, "step-00000008"), 0777), 0);
+    make_step(folder, 8);
+    cr_assert_eq(mkdir(path_in(folder, "step-00000009"), 0777), 0);
+    write_whole(path_in(folder, "step-00000009/notes.txt"), "x", 1);
+    listen();
+    make_step(folder, 9);
+    cr_assert(strstr(logged, "notes.txt in it is no part of a checkpoint"), "%s", logged);
+    cr_assert(is_there(folder, "step-00000009.partial-0000000000000000/notes.txt"));
+    remove_folder(folder);
+}
+
+Test(checkpoint_commit, does_nothing_in_a_folder_that_is_gone_or_none) {
+    char *folder = make_folder();
+    small_job job = {.parent = path_in(folder, "c"), .step = 5, .world_size = 1};
+    shd_checkpoint_manifest manifest = job_manifest(&job);
+    cr_assert_eq(write_job(&job), SHERD_OK);
+    remove_folder(job.parent);
+    cr_assert_eq(shd_checkpoint_commit(job.parent, job.id, &manifest), SHERD_DATA);
+    cr_assert(strstr(sherd_last_error(), "rank 0 of 1 has not written"), "%s", sherd_last_error());
+    shd_checkpoint_discard(job.parent, job.step, job.id);
+    write_whole(path_in(folder, "file"), "", 0);
+    job.parent = path_in(folder, "file");
+    cr_assert_eq(write_job(&job), SHERD_IO);
+    cr_assert(strstr(sherd_last_error(), "Not a directory"), "%s", sherd_last_error());
+    cr_assert_eq(shd_memory_held(SHD_MEMORY_OBJECTS), 0);
+    remove_folder(folder);
+}
+
+/* --- finding ------------------------------------------------------------------------------------------------------ */
+
+static void expect_found(const char *path, const char *expected) {
+    char *found = (char *)"unset";
+    cr_assert_eq(shd_checkpoint_find(path, &found), SHERD_OK, "%s", sherd_last_error());
+    if (!expected)
+        cr_assert_null(found, "%s", found);
+    else
+        cr_assert_str_eq(found ? found : "none", expected);
+    shd_free(found);
+}
+
+Test(checkpoint_find, an_older_one_stands_for_its_step_while_it_is_being_replaced) {
+    char *folder = make_folder(), *replaced = path_in(folder, "step-00000007.replaced-00000000000000ab");
+    int32_t removed = -1;
+    make_step(folder, 5);
+    make_step(folder, 7);
+    cr_assert_eq(rename(path_in(folder, "step-00000007"), replaced), 0);
+    expect_found(folder, replaced);
+    shd_checkpoint *checkpoint = NULL;
+    cr_assert_eq(shd_checkpoint_open(replaced, &checkpoint), SHERD_OK, "%s", sherd_last_error());
+    shd_checkpoint_close(checkpoint);
+    /* It gets its name back. */
+    cr_assert_eq(shd_checkpoint_clear_leftovers(folder, &removed), SHERD_OK);
+    expect_found(folder, path_in(folder, "step-00000007"));
+    cr_assert_eq(count_files(folder), 2);
+    /* Beside the new one it goes. */
+    cr_assert_eq(rename(path_in(folder, "step-00000007"), replaced), 0);
+    make_step(folder, 7);
+    expect_found(folder, path_in(folder, "step-00000007"));
+    cr_assert_eq(shd_checkpoint_clear_leftovers(folder, &removed), SHERD_OK);
+    cr_assert_eq(count_files(folder), 2);
+    remove_folder(folder);
+}
+
+Test(checkpoint_find, passes_over_what_is_partial_or_aside) {
+    char *folder = make_folder(), *partial = path_in(folder, "step-00000009.partial-0000000000000001"),
+         *aside = path_in(folder, "step-00000009.aside-0000000000000001");
+    make_step(folder, 9);
+    cr_assert_eq(rename(path_in(folder, "step-00000009"), partial), 0);
+    expect_found(folder, NULL);
+    expect_found(partial, NULL);
+    cr_assert_eq(rename(partial, aside), 0);
+    expect_found(folder, NULL);
+    expect_found(aside, aside); /* by its own name */
+    make_step(folder, 3);
+    expect_found(folder, path_in(folder, "step-00000003"));
+    remove_folder(folder);
+}
+
+/* --- listing ------------------------------------------------------------------------------------------------------ */
+
+Test(checkpoint_list, tells_of_every_step_what_is_there_and_what_is_wrong) {
+    static const struct {
+        const char *name;
+        bool is_step;
+        const char *flaw;
+    } rows[] = {
+        {"step-00000020.partial", false, "is not named as checkpoints are"},
+        {"step-x", false, "is not named as checkpoints are"},
+        {"step-00000002", true, NULL},
+        {"step-00000003", true, "no manifest.json"},
+        {"step-00000004", true, "its checksum does not match"},
+        {"step-00000005", true, "rank-00000.bin, a part of the checkpoint: No such file"},
+        {"step-00000006", true, "rank-00000.bin is damaged: it has 4096 bytes"},
+        {"step-00000007", true, "manifest.json"},
+        {"step-00000008", true, "was renamed: its manifest is that of step 11"},
+        {"step-00000009", true, "is no folder"},
+        {"step-00000010.aside-0000000000000001", false, "was set aside"},
+        {"step-00000010.partial-0000000000000001", false, "was left by a job that ended"},
+        {"step-00000012", true, NULL},
+        {"step-00000012.replaced-0000000000000001", false, "was replaced"},
+    };
+    enum { ROWS = sizeof rows / sizeof *rows };
+    char *folder = make_folder();
+    static const int64_t steps[] = {2, 4, 5, 6, 7, 10, 11, 12, 13};
+    for (size_t i = 0; i < sizeof steps / sizeof *steps; i++) make_step(folder, steps[i]);
+    cr_assert_eq(mkdir(path_in(folder, "step-00000003"), 0777), 0);
+    cr_assert_eq(mkdir(path_in(folder, "step-x"), 0777), 0);
+    cr_assert_eq(mkdir(path_in(folder, "step-00000020.partial"), 0777), 0);
+    cr_assert_eq(mkdir(path_in(folder, "best"), 0777), 0);
+    write_whole(path_in(folder, "step-00000009"), "", 0);
+    size_t bytes;
+    char *manifest = read_whole(path_in(folder, "step-00000004/manifest.json"), &bytes);
+    manifest[bytes / 2] ^= 1;
+    write_whole(path_in(folder, "step-00000004/manifest.json"), manifest, bytes);
+    cr_assert_eq(unlink(path_in(folder, "step-00000005/rank-00000.bin")), 0);
+    cr_assert_eq(truncate(path_in(folder, "step-00000006/rank-00000.bin"), 4096), 0);
+    cr_assert_eq(rename(path_in(folder, "step-00000011"), path_in(folder, "step-00000008")), 0);
+    cr_assert_eq(rename(path_in(folder, "step-00000010"), path_in(folder, rows[10].name)), 0);
+    make_step(folder, 10);
+    cr_assert_eq(rename(path_in(folder, "step-00000010"), path_in(folder, rows[11].name)), 0);
+    cr_assert_eq(rename(path_in(folder, "step-00000012"), path_in(folder, rows[13].name)), 0);
+    make_step(folder, 12);
+    remove_folder(path_in(folder, "step-00000013"));
+    /* A manifest of version 1 is sealed in the same way. */
+    char old[100] = "{\n  \"version\": 1";
+    sprintf(old + strlen(old), ",\n  \"xxh3\": \"%016llx\"\n}\n", (unsigned long long)XXH3_64bits(old, strlen(old)));
+    write_whole(path_in(folder, "step-00000007/manifest.json"), old, strlen(old));
+
+    shd_checkpoint_list list;
+    cr_assert_eq(shd_checkpoint_list_folders(folder, &list), SHERD_OK, "%s", sherd_last_error());
+    cr_assert_eq(list.count, ROWS);
+    for (int i = 0; i < ROWS; i++) {
+        const shd_checkpoint_entry *entry = &list.entries[i];
+        cr_assert_str_eq(entry->name, rows[i].name);
+        cr_assert_str_eq(entry->path, path_in(folder, rows[i].name));
+        cr_assert_eq(entry->is_step, rows[i].is_step, "%s", entry->name);
+        cr_assert_eq(!entry->flaw, !rows[i].flaw, "%s: %s", entry->name, entry->flaw);
+        if (entry->flaw) cr_assert(strstr(entry->flaw, rows[i].flaw), "%s: %s", entry->name, entry->flaw);
+        bool told = !entry->flaw || strstr(entry->flaw, "set aside") || strstr(entry->flaw, "was replaced");
+        cr_assert_eq(entry->stored_bytes > 0 && entry->raw_bytes > 0 && entry->time_s > 0, told, "%s", entry->name);
+    }
+    shd_checkpoint_list_release(&list);
+    shd_checkpoint_list_release(&list);
+    cr_assert_eq(shd_checkpoint_list_folders(path_in(folder, "none"), &list), SHERD_DATA);
+    cr_assert_eq(shd_memory_held(SHD_MEMORY_OBJECTS), 0);
+    remove_folder(folder);
+}
+
+/* --- leftovers ---------------------------------------------------------------------------------------------------- */
+
+/* A process that enters the partial folder and, with `files`, begins a file in it, tells so, and waits for its end. */
+static pid_t start_writer(const small_job *job, bool files) {
+    int ready[2];
+    char byte;
+    cr_assert_eq(pipe(ready), 0);
+    pid_t child = fork();
+    if (child == 0) {
+        int folder = -1;
+        shd_rank_file_maker maker;
+        sherd_status status = shd_checkpoint_partial_enter(job_partial(job), &folder);
+        if (status == SHERD_OK && files)
+            status = shd_rank_file_create(&maker, path_in(job_partial(job), "rank-00000.bin"), job->step, 0);
+        if (status != SHERD_OK || write(ready[1], "", 1) != 1) _exit(1);
+        for (;;) pause();
+    }
+    close(ready[1]);
+    cr_assert_eq(read(ready[0], &byte, 1), 1);
+    close(ready[0]);
+    return child;
+}
+
+static void end_writer(pid_t child) {
+    cr_assert_eq(kill(child, SIGKILL), 0);
+    cr_assert_eq(waitpid(child, NULL, 0), child);
+}
+
+static void make_old(const char *path) {
+    const struct utimbuf long_ago = {.actime = time(NULL) - 7200, .modtime = time(NULL) - 7200};
+    cr_assert_eq(utime(path, &long_ago), 0);
+}
+
+static int32_t clear(const char *parent) {
+    int32_t removed = -1;
+    cr_assert_eq(shd_checkpoint_clear_leftovers(parent, &removed), SHERD_OK, "%s", sherd_last_error());
+    return removed;
+}
+
+Test(checkpoint_leftovers, of_a_process_that_lives_stay_and_those_of_a_dead_one_go, .timeout = 20) {
+    char *folder = make_folder();
+    small_job job = {.parent = folder, .step = 5, .world_size = 1, .id = 77};
+    make_step(folder, 3);
+    cr_assert_eq(clear(folder), 0);
+    pid_t writer = start_writer(&job, true);
+    cr_assert_eq(clear(folder), 0);
+    cr_assert(is_there(job_partial(&job), "rank-00000.bin"));
+    end_writer(writer);
+    cr_assert_eq(clear(folder), 1);
+    cr_assert_not(access(job_partial(&job), F_OK) == 0);
+    /* A folder that has been entered, and no more. */
+    writer = start_writer(&job, false);
+    make_old(job_partial(&job));
+    cr_assert_eq(clear(folder), 0);
+    end_writer(writer);
+    cr_assert_eq(clear(folder), 1);
+    /* One without files that is young may be about to be entered from another host. */
+    writer = start_writer(&job, false);
+    end_writer(writer);
+    cr_assert_eq(clear(folder), 0);
+    make_old(job_partial(&job));
+    cr_assert_eq(clear(folder), 1);
+    cr_assert_eq(count_files(folder), 1);
+    cr_assert_eq(clear(path_in(folder, "none")), 0);
+    remove_folder(folder);
+}
+
+/* A lock on a file alone, as seen from another host, is enough; one of many, too. */
+Test(checkpoint_leftovers, one_locked_file_keeps_them_all) {
+    char *folder = make_folder();
+    small_job job = {.parent = folder, .step = 5, .world_size = 4, .id = 77};
+    cr_assert_eq(write_job(&job), SHERD_OK);
+    FILE *file = fopen(path_in(job_partial(&job), "rank-00002.bin"), "r");
+    cr_assert_eq(flock(fileno(file), LOCK_SH), 0);
+    cr_assert_eq(clear(folder), 0);
+    cr_assert_eq(count_files(job_partial(&job)), 4);
+    fclose(file);
+    cr_assert_eq(clear(folder), 1);
+    cr_assert_eq(count_files(folder), 0);
+    remove_folder(folder);
+}
+
+Test(checkpoint_leftovers, what_is_not_ours_stays_and_is_said) {
+    char *folder = make_folder(), *elsewhere = make_folder();
+    small_job job = {.parent = folder, .step = 5, .world_size = 1, .id = 77};
+    cr_assert_eq(write_job(&job), SHERD_OK);
+    write_whole(path_in(job_partial(&job), "notes.txt"), "x", 1);
+    write_whole(path_in(elsewhere, "rank-00000.bin"), "x", 1);
+    cr_assert_eq(symlink(elsewhere, path_in(folder, "step-00000006.partial-0000000000000001")), 0);
+    cr_assert_eq(mkdir(path_in(folder, "step-00000007.partial"), 0777), 0);
+    cr_assert_eq(mkdir(path_in(folder, "tmp.partial-0000000000000001"), 0777), 0);
+    make_old(path_in(folder, "step-00000007.partial"));
+    make_old(path_in(folder, "tmp.partial-0000000000000001"));
+    listen();
+    cr_assert_eq(clear(folder), 0);
+    cr_assert(strstr(logged, "notes.txt in it is no part of a checkpoint"), "%s", logged);
+    cr_assert_eq(count_files(folder), 4);
+    cr_assert_eq(count_files(job_partial(&job)), 2);
+    cr_assert(is_there(elsewhere, "rank-00000.bin"));
+    /* A folder called like a rank's file is none of ours either. */
+    cr_assert_eq(unlink(path_in(job_partial(&job), "notes.txt")), 0);
+    cr_assert_eq(unlink(path_in(job_partial(&job), "rank-00000.bin")), 0);
+    cr_assert_eq(mkdir(path_in(job_partial(&job), "rank-00000.bin"), 0777), 0);
+    make_old(job_partial(&job));
+    cr_assert_eq(clear(folder), 0);
+    cr_assert(is_there(job_partial(&job), "rank-00000.bin"));
+    remove_folder(folder);
+    remove_folder(elsewhere);
+}
+
+/* Ranks that come while leftovers are cleared never find their folder taken away: they all see what each has written. */
+Test(checkpoint_leftovers, nobodys_folder_is_removed_from_under_those_who_enter, .timeout = 30) {
+    enum { WRITERS = 3, ROUNDS = 200 };
+    char *folder = make_folder();
+    pid_t children[WRITERS];
+    for (int w = 0; w < WRITERS; w++) {
+        children[w] = fork();
+        if (children[w] != 0) continue;
+        for (int i = 0; i < ROUNDS; i++) {
+            void *mark = mark_taken();
+            small_job job = {.parent = folder, .step = i % 2, .id = 5};
+            char name[32], *path = NULL;
+            int held = -1;
+            if (shd_checkpoint_partial_enter(job_partial(&job), &held) != SHERD_OK) _exit(2);
+            snprintf(name, sizeof name, "rank-%05d.bin", w);
+            path = path_in(job_partial(&job), name);
+            FILE *file = fopen(path, "w");
+            if (!file) _exit(3);
+            if (flock(fileno(file), LOCK_SH) != 0) _exit(4);
+            usleep((useconds_t)(rand() % 300));
+            struct stat by_name, open;
+            if (stat(path, &by_name) != 0 || fstat(fileno(file), &open) != 0) _exit(5);
+            if (by_name.st_ino != open.st_ino) _exit(6);
+            fclose(file);
+            close(held);
+            release_taken(mark);
+        }
+        _exit(0);
+    }
+    int left = WRITERS, removed = 0;
+    while (left > 0) {
+        int status;
+        removed += clear(folder);
+        pid_t ended = waitpid(-1, &status, WNOHANG);
+        if (ended <= 0) continue;
+        left--;
+        cr_assert_eq(status, 0, "a writer ended with %d", WEXITSTATUS(status));
+    }
+    clear(folder);
+    cr_assert_gt(removed, 0);
+    remove_folder(folder);
+}
+
+/* --- retention ---------------------------------------------------------------------------------------------------- */
+
+Test(checkpoint_retention, keeps_the_newest_and_milestones) {
+    static const struct {
+        int32_t keep;
+        int64_t keep_every, newest;
+        const char *kept; /* a digit a step, from 1 on */
+    } rows[] = {
+        {0, 0, 9, "123456789"}, {1, 0, 9, "9"},          {2, 0, 9, "89"},    {3, 0, 9, "789"},
+        {9, 0, 9, "123456789"}, {20, 0, 9, "123456789"}, {1, 4, 9, "489"},   {2, 3, 9, "3689"},
+        {1, 1, 9, "123456789"}, {3, 5, 9, "5789"},       {1, 0, 5, "56789"}, {2, 2, 6, "2456789"},
+        {1, 100, 9, "9"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        char *folder = make_folder(), kept[16] = "";
+        for (int64_t step = 1; step < 10; step++) make_step(folder, step);
+        const shd_checkpoint_retention retention = {.keep = rows[i].keep, .keep_every = rows[i].keep_every};
+        shd_checkpoint_retain(folder, &retention, rows[i].newest, 3);
+        for (int step = 1; step < 10; step++) {
+            char name[32];
+            snprintf(name, sizeof name, "step-%08d", step);
+            if (is_there(folder, name)) sprintf(kept + strlen(kept), "%d", step);
+        }
+        cr_expect_str_eq(kept, rows[i].kept, "row %zu: %s", i, kept);
+        cr_expect_eq(count_files(folder), (int)strlen(rows[i].kept), "row %zu", i);
+        remove_folder(folder);
+    }
+    cr_assert_eq(shd_memory_held(SHD_MEMORY_OBJECTS), 0);
+}
+
+Test(checkpoint_retention, leaves_what_is_damaged_linked_foreign_or_aside) {
+    char *folder = make_folder(), *elsewhere = make_folder();
+    for (int64_t step = 1; step < 10; step++) make_step(folder, step);
+    make_step(elsewhere, 5);
+    write_whole(path_in(folder, "step-00000001/notes.txt"), "x", 1);
+    cr_assert_eq(unlink(path_in(folder, "step-00000002/manifest.json")), 0);
+    cr_assert_eq(truncate(path_in(folder, "step-00000003/rank-00000.bin"), 4096), 0);
+    cr_assert_eq(rename(path_in(folder, "step-00000004"), path_in(folder, "step-00000004.aside-0000000000000001")), 0);
+    remove_folder(path_in(folder, "step-00000005"));
+    cr_assert_eq(symlink(path_in(elsewhere, "step-00000005"), path_in(folder, "step-00000005")), 0);
+    cr_assert_eq(rename(path_in(folder, "step-00000006"), path_in(folder, "best")), 0);
+    listen();
+    shd_checkpoint_retain(folder, &(shd_checkpoint_retention){.keep = 2}, 9, 3);
+    cr_assert(strstr(logged, "step-00000001 is kept: notes.txt"), "%s", logged);
+    static const char *stay[] = {"step-00000001",
+                                 "step-00000001/manifest.json",
+                                 "step-00000002",
+                                 "step-00000003",
+                                 "step-00000004.aside-0000000000000001",
+                                 "step-00000005/rank-00000.bin",
+                                 "best/manifest.json",
+                                 "step-00000008",
+                                 "step-00000009"};
+    for (size_t i = 0; i < sizeof stay / sizeof *stay; i++) cr_expect(is_there(folder, stay[i]), "%s", stay[i]);
+    cr_assert_eq(count_files(folder), 8);
+    /* Damaged ones are not counted among those that are kept. */
+    cr_assert_eq(truncate(path_in(folder, "step-00000008/rank-00000.bin"), 4096), 0);
+    make_step(folder, 7);
+    shd_checkpoint_retain(folder, &(shd_checkpoint_retention){.keep = 2}, 9, 3);
+    cr_assert(is_there(folder, "step-00000007"));
+    remove_folder(folder);
+    remove_folder(elsewhere);
+}
+
+Test(checkpoint_aside, what_is_newer_than_a_step_is_set_aside_whole) {
+    char *folder = make_folder();
+    int32_t moved = -1;
+    for (int64_t step = 1; step < 6; step++) make_step(folder, step);
+    cr_assert_eq(unlink(path_in(folder, "step-00000005/manifest.json")), 0); /* damaged ones, too */
+    cr_assert_eq(shd_checkpoint_move_aside(folder, 5, 0xab, &moved), SHERD_OK);
+    cr_assert_eq(moved, 0);
+    cr_assert_eq(shd_checkpoint_move_aside(folder, 3, 0xab, &moved), SHERD_OK);
+    cr_assert_eq(moved, 2);
+    cr_assert(is_there(folder, "step-00000003") &&
+              is_there(folder, "step-00000004.aside-00000000000000ab/manifest.json") &&
+              is_there(folder, "step-00000005.aside-00000000000000ab/rank-00000.bin"));
+    cr_assert_eq(count_files(folder), 5);
+    cr_assert_eq(clear(folder), 0);
+    cr_assert_eq(shd_checkpoint_move_aside(path_in(folder, "none"), 3, 0xab, &moved), SHERD_OK);
+    cr_assert_eq(shd_memory_held(SHD_MEMORY_OBJECTS), 0);
+    remove_folder(folder);
+}
