@@ -6,7 +6,7 @@
 #include "io/checkpoint_writer.h"
 
 #include "io/checkpoint_file.h"
-#include "io/folder.h"
+#include "io/checkpoint_folder.h"
 #include "runtime/base/arith.h"
 #include "runtime/base/dtype.h"
 #include "runtime/base/memory.h"
@@ -67,6 +67,7 @@ struct shd_writer {
     /* of this save: */
     char folder[SHD_PATH_BYTES];
     shd_rank_file_maker maker; /* its descriptor is -1 while there is none */
+    int entered;               /* the folder, locked as somebody's from the file's making to close; -1 */
     file_progress file;
     int64_t save, step;
     int32_t rank;
@@ -200,10 +201,15 @@ static void advance(shd_writer *writer, bool next_ticket) {
     }
 }
 
+static void leave(shd_writer *writer) {
+    shd_file_close(writer->entered);
+    writer->entered = -1;
+}
+
 static sherd_status open_file(shd_writer *writer, shd_rank_file_maker *maker) {
     char path[SHD_PATH_BYTES];
     SHD_TRY(shd_rank_file_path(path, writer->folder, writer->rank));
-    SHD_TRY(shd_folder_make(writer->folder));
+    SHD_TRY(shd_checkpoint_partial_enter(writer->folder, &writer->entered));
     return shd_rank_file_create(maker, path, writer->step, writer->rank);
 }
 
@@ -354,6 +360,7 @@ sherd_status shd_writer_create(const shd_writer_config *config, shd_writer **out
     if (!writer) return shd_fail(SHERD_MEMORY, "out of memory for a writer of checkpoints");
     writer->config = *config;
     writer->maker.descriptor = -1;
+    writer->entered = -1;
     atomic_init(&writer->state, SHD_WRITER_IDLE);
     pthread_mutex_init(&writer->lock, NULL);
     pthread_cond_init(&writer->work, NULL);
@@ -379,6 +386,7 @@ void shd_writer_destroy(shd_writer *writer) {
     bool whole = shd_writer_state_of(writer) == SHD_WRITER_WRITTEN;
     if (writer->maker.descriptor >= 0 && !whole) shd_rank_file_discard(&writer->maker);
     shd_rank_file_maker_close(&writer->maker);
+    leave(writer);
     pthread_cond_destroy(&writer->changed);
     pthread_cond_destroy(&writer->work);
     pthread_mutex_destroy(&writer->lock);
@@ -477,6 +485,7 @@ void shd_writer_close(shd_writer *writer) {
     pthread_mutex_lock(&writer->lock);
     assert(shd_writer_state_of(writer) >= SHD_WRITER_WRITTEN);
     shd_rank_file_maker_close(&writer->maker);
+    leave(writer);
     set_state(writer, SHD_WRITER_IDLE);
     pthread_mutex_unlock(&writer->lock);
 }
