@@ -16,6 +16,8 @@
 /* How long to look for the rank that failed of itself, when one says that another rank failed: a rank that gives back
  * gigabytes takes a while to end. */
 enum { BLAME_MS = 1000 };
+/* How often to ask whether ranks are still held. */
+enum { HOLD_MS = 1000 };
 
 static const int passed_on[] = {SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGTSTP};
 enum { PASSED_ON_COUNT = sizeof passed_on / sizeof *passed_on };
@@ -33,7 +35,9 @@ typedef struct launch_job {
     int32_t running;
     end_weight weight;                                /* of the end in the report */
     bool ending;                                      /* the others have been told to end */
+    bool held;                                        /* beyond the stop's grace */
     double failure_at_ms, blame_until_ms, kill_at_ms; /* 0: not set */
+    double stop_at_ms;
     sigset_t watched, old_mask;
     struct sigaction old_child_action;
 } launch_job;
@@ -142,7 +146,7 @@ static void reap(launch_job *job) {
 /* Stops the ranks and this process, until somebody continues it; the clock went on meanwhile. A process whose group has
  * nobody to continue it is not stopped: then the ranks go on at once. */
 static void suspend(launch_job *job) {
-    double *const deadlines[] = {&job->blame_until_ms, &job->kill_at_ms};
+    double *const deadlines[] = {&job->blame_until_ms, &job->kill_at_ms, &job->stop_at_ms};
     double start_ms = shd_clock_ms();
     sigset_t stop;
     sigemptyset(&stop);
@@ -156,6 +160,28 @@ static void suspend(launch_job *job) {
     send_all(job, SIGCONT);
 }
 
+static bool holds(const launch_job *job, int signal) {
+    return job->launch->holds && job->launch->holds(job->launch->user, signal);
+}
+
+/* A second request to stop ends the patience, unless it is the first one once more, or ranks must not be cut off. */
+static void stop_again(launch_job *job, int signal) {
+    bool repeated = shd_clock_ms() - job->stop_at_ms < job->launch->repeat_s * 1e3;
+    if (signal == SIGQUIT || (!repeated && !holds(job, signal))) kill_all(job);
+}
+
+/* The stop's grace is over. Ranks that were held until now still need a moment to end by themselves. */
+static void end_grace(launch_job *job) {
+    bool held = !job->ending && holds(job, 0);
+    if (held || job->held) {
+        job->held = held;
+        job->kill_at_ms = shd_clock_ms() + (held ? HOLD_MS : job->launch->grace_s * 1e3);
+        return;
+    }
+    job->report->overdue = !job->ending;
+    kill_all(job);
+}
+
 static void pass_on(launch_job *job, int signal) {
     if (signal == SIGTSTP) {
         suspend(job);
@@ -167,11 +193,12 @@ static void pass_on(launch_job *job, int signal) {
     }
     bool stops = signal != SIGUSR1 && signal != SIGUSR2;
     if (stops && job->report->stop_signal) {
-        kill_all(job);
+        stop_again(job, signal);
         return;
     }
     if (stops) {
         job->report->stop_signal = signal;
+        job->stop_at_ms = shd_clock_ms();
         if (!job->ending) job->kill_at_ms = shd_clock_ms() + job->launch->stop_grace_s * 1e3;
     }
     send_all(job, signal);
@@ -199,10 +226,7 @@ static void watch(launch_job *job) {
         int signal = wait_signal(job);
         if (signal && signal != SIGCHLD) pass_on(job, signal);
         reap(job);
-        if (job->running && job->kill_at_ms > 0 && shd_clock_ms() >= job->kill_at_ms) {
-            job->report->overdue = !job->ending;
-            kill_all(job);
-        }
+        if (job->running && job->kill_at_ms > 0 && shd_clock_ms() >= job->kill_at_ms) end_grace(job);
     }
     /* A rank that lost a peer to the stop has not failed. */
     shd_launch_report *report = job->report;

@@ -20,6 +20,12 @@ typedef struct shd_launch {
     double grace_s;       /* from TERM to KILL, when a rank has failed */
     double stop_grace_s;  /* the same, when the launcher was told to stop and has passed it on */
     int peer_failed_code; /* an exit code by which ranks say "another rank failed, not I"; 0: there is none */
+    double repeat_s;      /* a second signal to stop that comes within this time is the first one, come twice */
+    /* Whether ranks that were told to stop may not be killed yet, being at something that must not be cut off. Asked when a
+     * second signal to stop has come (`signal`; never of QUIT, which always kills), and from stop_grace_s on once a second
+     * (0). NULL: they may. */
+    bool (*holds)(void *user, int signal);
+    void *user;
 } shd_launch;
 #define SHD_LAUNCH_INIT                                                                                                \
     { .rank_count = 1, .grace_s = 3, .stop_grace_s = 30 }
@@ -44,7 +50,7 @@ typedef struct shd_launch_report {
 /* Runs the job to its end. Returns when every rank, and all they have started in their process groups, is gone.
  *
  * Meanwhile TERM, INT, HUP, QUIT, USR1 and USR2 sent to this process are passed on to the ranks; the first of the
- * first four also starts stop_grace_s, the second kills them. TSTP stops the ranks and this process together, CONT lets
+ * first four also starts stop_grace_s, the second kills them, unless it is a repetition or launch->holds. TSTP stops the ranks and this process together, CONT lets
  * all go on; time spent stopped counts for no grace. Standard input goes to rank 0 alone, and not from a terminal. The process becomes a "child
  * subreaper" for the time. Variables: RANK, LOCAL_RANK, WORLD_SIZE, LOCAL_WORLD_SIZE, GROUP_RANK, ROLE_RANK,
  * ROLE_WORLD_SIZE, MASTER_ADDR, MASTER_PORT, TORCHELASTIC_RUN_ID, TORCHELASTIC_RESTART_COUNT,
