@@ -23,6 +23,9 @@ typedef enum shd_job_format { SHD_WORDS_FORMAT(SHD_JOB_ENUMERATOR) } shd_job_for
 typedef enum shd_job_sum_order { SHD_WORDS_SUM_ORDER(SHD_JOB_ENUMERATOR) } shd_job_sum_order;
 typedef enum shd_job_states { SHD_WORDS_STATES(SHD_JOB_ENUMERATOR) } shd_job_states;
 typedef enum shd_job_resume { SHD_WORDS_RESUME(SHD_JOB_ENUMERATOR) } shd_job_resume;
+typedef enum shd_job_on_error { SHD_WORDS_ON_ERROR(SHD_JOB_ENUMERATOR) } shd_job_on_error;
+typedef enum shd_job_if_busy { SHD_WORDS_IF_BUSY(SHD_JOB_ENUMERATOR) } shd_job_if_busy;
+typedef enum shd_job_despite { SHD_WORDS_DESPITE(SHD_JOB_ENUMERATOR) } shd_job_despite;
 typedef enum shd_job_device { SHD_WORDS_DEVICE(SHD_JOB_ENUMERATOR) } shd_job_device;
 typedef enum shd_job_comm { SHD_WORDS_COMM(SHD_JOB_ENUMERATOR) } shd_job_comm;
 #undef SHD_JOB_ENUMERATOR
@@ -107,6 +110,9 @@ void shd_job_destroy(shd_job *job);
  * …"), or the job file's name when it begins with none: for checks by those who know keys and no files. Returns
  * `status`. */
 sherd_status shd_job_fail_within(const shd_job *job, sherd_status status);
+
+/* Whether checkpoint.resume_despite names it. */
+bool shd_job_resumes_despite(const shd_job *job, shd_job_despite what);
 
 /* Tokens that one optimizer step sees, of mlp samples: these words, "tokens" or "samples". */
 int64_t shd_job_step_tokens(const shd_job *job);

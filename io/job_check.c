@@ -248,6 +248,52 @@ static sherd_status check_run(const shd_job *job) {
     return SHERD_OK;
 }
 
+static sherd_status check_kept(const shd_job *job) {
+    shd_yaml_place place = place_of(job, "checkpoint.keep_every");
+    long long every = job->checkpoint.every, keep_every = job->checkpoint.keep_every;
+    if (keep_every > 0 && job->checkpoint.keep == 0)
+        return shd_yaml_fail(&place, "checkpoint.keep_every",
+                             "%lld, but with checkpoint.keep: 0 all checkpoints stay; remove one of the two",
+                             keep_every);
+    if (keep_every > 0 && every > 0 && keep_every % every)
+        return shd_yaml_fail(&place, "checkpoint.keep_every",
+                             "%lld is not a multiple of checkpoint.every %lld; none would be saved then", keep_every,
+                             every);
+    place = place_of(job, "checkpoint.if_busy");
+    if (job->checkpoint.if_busy == SHD_IF_BUSY_SKIP && !job->checkpoint.async)
+        return shd_yaml_fail(&place, "checkpoint.if_busy",
+                             "skip, but with checkpoint.async: false none is ever under way; remove one of the two");
+    return SHERD_OK;
+}
+
+bool shd_job_resumes_despite(const shd_job *job, shd_job_despite what) {
+    const shd_job_texts *named = &job->checkpoint.resume_despite;
+    const char *word = shd_job_word("checkpoint.resume_despite", (int32_t)what);
+    for (int32_t i = 0; i < named->count; i++)
+        if (strcmp(named->items[i], word) == 0) return true;
+    return false;
+}
+
+static sherd_status check_resume(const shd_job *job) {
+    const shd_job_source *resume = &job->checkpoint.resume;
+    shd_yaml_place place = place_of(job, "checkpoint.resume_weights_only");
+    if (job->checkpoint.resume_weights_only && !resume->path)
+        return shd_yaml_fail(&place, "checkpoint.resume_weights_only",
+                             "true, but checkpoint.resume is %s; set that to the path of a checkpoint",
+                             shd_job_word("checkpoint.resume", resume->word));
+    place = place_of(job, "checkpoint.resume_skip");
+    if (job->checkpoint.resume_skip.count > 0 && !job->checkpoint.resume_weights_only)
+        return shd_yaml_fail(&place, "checkpoint.resume_skip",
+                             "only what is not resumed in full can skip parameters; set "
+                             "checkpoint.resume_weights_only: true too");
+    place = place_of(job, "checkpoint.resume_despite");
+    if (job->checkpoint.resume_despite.count > 0 && !resume->path && resume->word == SHD_RESUME_NEVER)
+        return shd_yaml_fail(&place, "checkpoint.resume_despite",
+                             "%s, but checkpoint.resume is never; remove one of the two",
+                             job->checkpoint.resume_despite.items[0]);
+    return SHERD_OK;
+}
+
 sherd_status shd_job_check(const shd_job *job) {
     SHD_TRY(shd_job_check_family(job));
     SHD_TRY(check_data(job));
@@ -256,5 +302,7 @@ sherd_status shd_job_check(const shd_job *job) {
     SHD_TRY(check_batches(job));
     SHD_TRY(check_warmup(job));
     SHD_TRY(check_replicas(job));
+    SHD_TRY(check_kept(job));
+    SHD_TRY(check_resume(job));
     return check_run(job);
 }

@@ -28,6 +28,9 @@ WORD_LIST(DECAY)
 WORD_LIST(STATES)
 WORD_LIST(GATHER)
 WORD_LIST(RESUME)
+WORD_LIST(DESPITE)
+WORD_LIST(ON_ERROR)
+WORD_LIST(IF_BUSY)
 WORD_LIST(DEVICE)
 WORD_LIST(COMM)
 
@@ -210,6 +213,10 @@ void shd_job_expected(const shd_job_key *key, char text[SHD_JOB_TEXT_BYTES]) {
     case SHD_KIND_CHOICE: append_words(text, key->words); break;
     case SHD_KIND_TEXT: append(text, "a text"); break;
     case SHD_KIND_TEXTS: append(text, "a list of texts"); break;
+    case SHD_KIND_WORDS_OF:
+        append(text, "a list of ");
+        append_words(text, key->words);
+        break;
     case SHD_KIND_WORD_OR_TEXTS:
         append_words_or(text, key->words);
         append(text, "a list of texts");

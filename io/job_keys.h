@@ -20,6 +20,7 @@ typedef enum shd_job_kind {
     SHD_KIND_CHOICE,         /* an enum: one of the key's words */
     SHD_KIND_TEXT,           /* const char * */
     SHD_KIND_TEXTS,          /* shd_job_texts: a list of texts */
+    SHD_KIND_WORDS_OF,       /* shd_job_texts: a list of some of the key's words */
     SHD_KIND_WORD_OR_TEXTS,  /* shd_job_selection */
     SHD_KIND_GROUPS,         /* shd_job_groups: a list of sections with the keys of SHD_JOB_GROUP */
     SHD_KIND_PATH,           /* const char * */

@@ -64,6 +64,7 @@ static json_t *value_json(const void *owner, const shd_job_key *key) {
     case SHD_KIND_PAIR:
         return json_pack("[f,f]", ((const shd_job_pair *)field)->at[0], ((const shd_job_pair *)field)->at[1]);
     case SHD_KIND_CHOICE: return json_string(key->words[*(const int32_t *)field]);
+    case SHD_KIND_WORDS_OF:
     case SHD_KIND_TEXTS: return texts_json(field);
     case SHD_KIND_WORD_OR_TEXTS:
         return selection->texts.items ? texts_json(&selection->texts) : json_string(key->words[selection->word]);

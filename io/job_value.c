@@ -175,6 +175,13 @@ static sherd_status store_texts(shd_job *job, const shd_job_key *key, const shd_
     return SHERD_OK;
 }
 
+static sherd_status store_words(shd_job *job, const shd_job_key *key, const shd_yaml_node *node, shd_job_texts *field) {
+    if (node->kind != SHD_YAML_LIST) return wrong_type(key, node);
+    for (const shd_yaml_node *item = node->first_child; item; item = item->next)
+        if (find_word(key, item) < 0) return unknown_word(key, item);
+    return store_texts(job, key, node, field);
+}
+
 static sherd_status store_selection(shd_job *job, const shd_job_key *key, const shd_yaml_node *node,
                                     shd_job_selection *field) {
     *field = (shd_job_selection){0};
@@ -222,6 +229,7 @@ sherd_status shd_job_store(shd_job *job, const shd_job_key *key, const shd_yaml_
     case SHD_KIND_PAIR: return store_pair(key, node, field);
     case SHD_KIND_CHOICE: return store_choice(key, node, field);
     case SHD_KIND_TEXTS: return store_texts(job, key, node, field);
+    case SHD_KIND_WORDS_OF: return store_words(job, key, node, field);
     case SHD_KIND_WORD_OR_TEXTS: return store_selection(job, key, node, field);
     case SHD_KIND_GROUPS:
         return node->kind == SHD_YAML_LIST ? shd_job_store_groups(job, key, node, field) : wrong_type(key, node);

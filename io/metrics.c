@@ -16,12 +16,16 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { NAME_BYTES = 32, ROW_BYTES = 8192 }; /* the two lists of 64 sources take up to 2600 */
+/* The two lists of 64 sources take up to 2600 bytes. */
+enum { NAME_BYTES = 32, ROW_BYTES = 8192, KEPT_ROWS = 4 };
 
 struct shd_metrics {
     char path[PATH_MAX];
     int file;
-    int64_t length_bytes; /* up to the end of the last whole row */
+    int64_t length_bytes;             /* up to the end of the last whole row */
+    char kept[KEPT_ROWS * ROW_BYTES]; /* rows that could not be written */
+    size_t kept_bytes;
+    int64_t last_step; /* of the last row */
 };
 
 /* --- opening: what an earlier run left ---------------------------------------------------------------------------- */
@@ -229,18 +233,37 @@ static void format_row(const shd_metrics_row *row, line *out) {
     out->length += (size_t)snprintf(out->bytes + out->length, sizeof out->bytes - out->length, "}\n");
 }
 
-sherd_status shd_metrics_write(shd_metrics *metrics, const shd_metrics_row *row) {
-    line text = {.length = 0};
-    format_row(row, &text);
+/* Appends, with one system call, or not at all. */
+static sherd_status append(shd_metrics *metrics, const char *text, size_t bytes, const char *what, int64_t step) {
     ssize_t put;
-    do put = write(metrics->file, text.bytes, text.length);
+    do put = write(metrics->file, text, bytes);
     while (put < 0 && errno == EINTR);
-    if (put == (ssize_t)text.length) {
+    if (put == (ssize_t)bytes) {
         metrics->length_bytes += put;
         return SHERD_OK;
     }
     int error = put < 0 ? errno : ENOSPC;
     if (ftruncate(metrics->file, metrics->length_bytes) != 0) error = errno;
-    return shd_fail(SHERD_IO, "%s: cannot append the row of step %lld: %s", metrics->path, (long long)row->step,
+    return shd_fail(SHERD_IO, "%s: cannot append the row of step %lld%s: %s", metrics->path, (long long)step, what,
                     strerror(error));
+}
+
+sherd_status shd_metrics_flush(shd_metrics *metrics) {
+    if (metrics->kept_bytes == 0) return SHERD_OK;
+    SHD_TRY(append(metrics, metrics->kept, metrics->kept_bytes, " or before", metrics->last_step));
+    metrics->kept_bytes = 0;
+    return SHERD_OK;
+}
+
+sherd_status shd_metrics_write(shd_metrics *metrics, const shd_metrics_row *row) {
+    line text = {.length = 0};
+    format_row(row, &text);
+    metrics->last_step = row->step;
+    sherd_status status = shd_metrics_flush(metrics);
+    if (status == SHERD_OK) status = append(metrics, text.bytes, text.length, "", row->step);
+    if (status != SHERD_OK && metrics->kept_bytes + text.length <= sizeof metrics->kept) {
+        memcpy(metrics->kept + metrics->kept_bytes, text.bytes, text.length);
+        metrics->kept_bytes += text.length;
+    }
+    return status;
 }

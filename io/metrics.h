@@ -39,8 +39,11 @@ sherd_status shd_metrics_open(const char *dir, int64_t first_step, shd_metrics *
 /* Accepts NULL. */
 void shd_metrics_close(shd_metrics *metrics);
 
-/* Appends one row; allocates nothing. On failure the file is as before. Fails: IO. */
+/* Appends one row; allocates nothing. On failure the file is as before, and the row is kept, the first few of them, to be
+ * written before the next one, so that none is left out in between. Fails: IO. */
 sherd_status shd_metrics_write(shd_metrics *metrics, const shd_metrics_row *row);
+/* Writes the rows that were kept, if there are any. Fails likewise. */
+sherd_status shd_metrics_flush(shd_metrics *metrics);
 
 /* The sum of the parts, as it will be printed. */
 double shd_metrics_step_ms(const shd_metrics_row *row);

@@ -39,6 +39,10 @@
 #define SHD_WORDS_GATHER(W)    W(SHERD_GATHER_AUTO, "auto") W(SHERD_GATHER_SHARED, "shared") \
                                W(SHERD_GATHER_COPY, "copy")
 #define SHD_WORDS_RESUME(W)    W(SHD_RESUME_AUTO, "auto") W(SHD_RESUME_NEVER, "never")
+#define SHD_WORDS_DESPITE(W)   W(SHD_DESPITE_DATA, "data") W(SHD_DESPITE_SEED, "seed")
+#define SHD_WORDS_ON_ERROR(W)  W(SHD_ON_ERROR_STOP, "stop") W(SHD_ON_ERROR_CONTINUE, "continue") \
+                               W(SHD_ON_ERROR_FAIL, "fail")
+#define SHD_WORDS_IF_BUSY(W)   W(SHD_IF_BUSY_WAIT, "wait") W(SHD_IF_BUSY_SKIP, "skip")
 #define SHD_WORDS_DEVICE(W)    W(SHD_JOB_DEVICE_AUTO, "auto") W(SHD_JOB_DEVICE_CPU, "cpu")
 #define SHD_WORDS_COMM(W)      W(SHD_JOB_COMM_AUTO, "auto") W(SHD_JOB_COMM_SELF, "self") W(SHD_JOB_COMM_SHM, "shm")
 
@@ -238,9 +242,29 @@
     X(checkpoint, dir, const char *, PATH, COMPUTED("checkpoints in run.dir"), ANY, "", \
       "where step-* folders go") \
     X(checkpoint, every, int64_t, INT, DEFAULT("1000"), INTS(0, 99999999), "optimizer steps", \
-      "between two checkpoints; 0: only at the end") \
+      "between two checkpoints, and after the last step; 0: only then") \
+    X(checkpoint, every_minutes, double, REAL, DEFAULT("0.0"), REALS(0, 1000000), "minutes", \
+      "at most between two checkpoints, besides every, by rank 0's clock; 0: steps alone count") \
+    X(checkpoint, keep, int64_t, INT, DEFAULT("3"), INTS(0, INT32_MAX), "checkpoints", \
+      "those of most steps stay in dir, older ones are removed when a newer one is complete; 0: all stay") \
+    X(checkpoint, keep_every, int64_t, INT, DEFAULT("0"), INTS(0, 99999999), "optimizer steps", \
+      "checkpoints of a multiple of these stay besides, for ever; 0: none does") \
+    X(checkpoint, async, bool, BOOL, DEFAULT("true"), ANY, "", \
+      "written while training goes on, straight from the state; false: training waits") \
+    X(checkpoint, compression, int64_t, INT, DEFAULT("1"), INTS(0, 19), "", \
+      "level of zstd, without loss; 0: none") \
     X(checkpoint, resume, shd_job_source, WORD_OR_PATH, DEFAULT("auto"), WORDS(RESUME), "", \
-      "auto: from the newest in dir, if any; never; or the path of a checkpoint")
+      "auto: from the newest whole one in dir, if any; never; or the path of a checkpoint") \
+    X(checkpoint, resume_despite, shd_job_texts, WORDS_OF, DEFAULT("[]"), WORDS(DESPITE), "", \
+      "what may have changed since: data, their order then begins anew at the same sequence number, or seed") \
+    X(checkpoint, resume_weights_only, bool, BOOL, DEFAULT("false"), ANY, "", \
+      "true: a path in resume gives parameters only, to start from step 0; checkpoints in dir come first") \
+    X(checkpoint, resume_skip, shd_job_texts, TEXTS, DEFAULT("[]"), ANY, "", \
+      "with resume_weights_only: shell patterns over parameter names; what they match is not loaded, but set as model.init says") \
+    X(checkpoint, on_error, shd_job_on_error, CHOICE, DEFAULT("stop"), WORDS(ON_ERROR), "", \
+      "when one cannot be saved; stop: the third time in a row ends the job, fail: the first, continue: none; exit code 1 always") \
+    X(checkpoint, if_busy, shd_job_if_busy, CHOICE, DEFAULT("wait"), WORDS(IF_BUSY), "", \
+      "when one is due while the last is still being written; skip: every's is left out")
 
 #define SHD_JOB_LOG(X) \
     X(log, dir, const char *, PATH, COMPUTED("run.dir"), ANY, "", \

@@ -3,6 +3,7 @@
 #include "runtime/cli/cause.h"
 #include "runtime/cli/commands.h"
 #include "runtime/cli/job_arguments.h"
+#include "runtime/cli/saving.h"
 #include "runtime/cli/train_rank.h"
 #include "runtime/cli/verdict.h"
 #include "runtime/train/preflight.h"
@@ -24,7 +25,7 @@ static const shd_option options[] = {
      "defaults."},
     {OPTION_DRY_RUN, "dry-run", NULL, "Check the job, its data, weights and memory; start nothing."},
     SHD_STOP_OPTION("30"),
-    {OPTION_AS_RANK, "as-rank", "DIGEST:CAUSES", NULL},
+    {OPTION_AS_RANK, "as-rank", "DIGEST:CAUSES:SAVING", NULL},
     {0},
 };
 
@@ -33,8 +34,9 @@ typedef struct train_request {
     shd_job_arguments job;
     bool explain, dry_run;
     double stop_timeout_s;
+    bool stop_timeout_given;
     const char *launched; /* not NULL: this is a rank of our own launcher: the digest of its job, and where it wants to
-                           * be told causes */
+                           * be told causes, and that ranks save */
     bool joins;           /* this is a rank of someone else's job */
     char world_source[40], world_text[40];
 } train_request;
@@ -80,9 +82,31 @@ static int explain(const train_request *request, const shd_command *command) {
     return SHD_EXIT_DONE;
 }
 
+/* What a launcher whose ranks were told to stop knows of them. */
+typedef struct patience {
+    shd_saving_watch watch;
+    double grace_ms;
+    bool given;        /* by the user, who means it; else two steps may take longer */
+    double overdue_ms; /* when the grace was over; 0: it is not */
+    bool said;
+} patience;
+
+static bool holds(void *user, int signal) {
+    patience *has = user;
+    bool saving = shd_saving_goes_on(&has->watch);
+    if (saving && signal && !has->said) {
+        has->said = true;
+        shd_say_error("a checkpoint is being saved, and is finished first; QUIT (Ctrl-\\) ends at once");
+    }
+    if (saving || signal || has->given) return saving;
+    double now_ms = shd_saving_clock_ms();
+    if (has->overdue_ms == 0) has->overdue_ms = now_ms;
+    return has->grace_ms + now_ms - has->overdue_ms < 2 * shd_saving_step_ms(&has->watch);
+}
+
 /* Ranks of this program with the same arguments. */
 static int launch(const train_request *request, const shd_job *job, int argc, char **argv) {
-    char digest[17], flag[48];
+    char digest[17], flag[64];
     sherd_status status = digest_job(job, digest);
     if (status != SHERD_OK) return fail(status);
     char **rank_argv = malloc(((size_t)argc + 4) * sizeof *rank_argv);
@@ -90,8 +114,9 @@ static int launch(const train_request *request, const shd_job *job, int argc, ch
         shd_say_error("no memory for the arguments of the ranks");
         return SHD_EXIT_FAILED;
     }
-    int causes = shd_causes_create();
-    snprintf(flag, sizeof flag, "--as-rank=%s:%d", digest, causes);
+    int32_t ranks = (int32_t)job->run.ranks;
+    int causes = shd_causes_create(), saving = shd_saving_create(ranks);
+    snprintf(flag, sizeof flag, "--as-rank=%s:%d:%d", digest, causes, saving);
     rank_argv[0] = (char[]){"sherd"};
     rank_argv[1] = (char[]){"train"};
     rank_argv[2] = flag;
@@ -101,8 +126,15 @@ static int launch(const train_request *request, const shd_job *job, int argc, ch
     shd_launch launch = SHD_LAUNCH_INIT;
     launch.program = "/proc/self/exe";
     launch.argv = rank_argv;
-    launch.rank_count = (int32_t)job->run.ranks;
+    patience has = {
+        .watch = {.slots = shd_saving_map(saving, ranks), .rank_count = ranks, .patience_ms = job->run.timeout_s * 1e3},
+        .grace_ms = request->stop_timeout_s * 1e3,
+        .given = request->stop_timeout_given};
+    launch.rank_count = ranks;
     launch.stop_grace_s = request->stop_timeout_s;
+    launch.repeat_s = SHD_STOP_REPEAT_MS / 1e3;
+    launch.holds = holds;
+    launch.user = &has;
     launch.peer_failed_code = SHD_EXIT_RANK_LOST;
     shd_launch_report report;
     status = shd_launch_run(&launch, &report);
@@ -133,11 +165,15 @@ static int run_rank(const train_request *request, const shd_job *job) {
         return SHD_EXIT_USAGE;
     }
     const char *causes = request->launched ? strchr(request->launched, ':') : NULL;
+    const char *saving = causes ? strchr(causes + 1, ':') : NULL;
+    shd_saving_slot *slots = saving ? shd_saving_map(atoi(saving + 1), place.world_size) : NULL;
     const shd_train_rank rank = {.job = job,
                                  .place = &place,
                                  .launched = request->launched,
                                  .causes = causes ? atoi(causes + 1) : -1,
-                                 .stop_timeout_s = request->stop_timeout_s};
+                                 .slot = slots ? &slots[place.rank] : NULL,
+                                 .stop_timeout_s = request->stop_timeout_s,
+                                 .stop_timeout_given = request->stop_timeout_given};
     return shd_train_rank_run(&rank);
 }
 
@@ -147,7 +183,7 @@ static int start(const train_request *request, const shd_job *job, int argc, cha
     bool is_first = !is_rank || (request->joins && !strcmp(getenv("RANK"), "0"));
     int64_t first_step = 0;
     shd_claim claim = SHD_CLAIM_INIT;
-    sherd_status status = is_first || request->dry_run ? shd_train_check(job, &first_step) : SHERD_OK;
+    sherd_status status = is_first || request->dry_run ? shd_train_check(job, request->dry_run, &first_step) : SHERD_OK;
     if (status == SHERD_OK && request->dry_run) return shd_train_dry_run_say(job, first_step);
     if (status == SHERD_OK && is_first) status = shd_claim_take(job, &claim);
     int code = SHD_EXIT_DONE;
@@ -210,6 +246,7 @@ static int run(const shd_command *command, int argc, char **argv) {
         case OPTION_DRY_RUN: request.dry_run = true; break;
         case SHD_OPTION_STOP_TIMEOUT:
             if (!shd_parse_stop_timeout(command, arguments.value, &request.stop_timeout_s)) return SHD_EXIT_USAGE;
+            request.stop_timeout_given = true;
             break;
         case OPTION_AS_RANK: request.launched = arguments.value; break;
         default:
@@ -226,7 +263,8 @@ const shd_command shd_command_train = {
     .usage = "JOB.yaml [-n RANKS] [--set KEY=VALUE]... [--explain] [--dry-run]",
     .about =
         "Checks the whole job, then trains it on RANKS processes of this host (run.ranks, by default 1), and writes\n"
-        "metrics.jsonl and checkpoints below run.dir. Started again, it goes on from the newest checkpoint.\n\n"
+        "metrics.jsonl and checkpoints below run.dir. Started again, it goes on from the newest checkpoint.\n"
+        "TERM and INT save after the step that is running and stop; USR1 saves and goes on.\n\n"
         "Without -n, inside a job of torchrun or 'sherd run', it joins that job as one of its ranks.\n"
         "With train.sum_order fixed (the default here) the result has the same bits for every number of ranks and "
         "every stage.",

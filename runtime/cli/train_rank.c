@@ -3,6 +3,7 @@
 #include "runtime/cli/cause.h"
 #include "runtime/cli/options.h"
 #include "runtime/cli/progress.h"
+#include "runtime/cli/saving.h"
 #include "runtime/cli/verdict.h"
 #include "runtime/train/job_setup.h"
 #include "runtime/train/resume.h"
@@ -23,6 +24,7 @@ typedef struct rank_view {
     shd_progress progress;
     shd_train_summary summary;
     bool shows; /* rank 0 */
+    bool told;  /* that it stops */
 } rank_view;
 
 static void take_log_line(void *user, sherd_log_level level, const char *line) {
@@ -40,18 +42,42 @@ static void take_log_line(void *user, sherd_log_level level, const char *line) {
         fprintf(stderr, "%s\n", text);
 }
 
-/* What signals have asked for; the loop looks before every step. Until there is a loop, while ranks meet and load, a
- * stop is an end at once: there is nothing to lose, and a rank that waits for others would not hear of it. */
+/* What signals have asked for; the loop looks several times in every step. Until there is a loop, while ranks meet and
+ * load, a stop is an end at once: there is nothing to lose, and a rank that waits for others would not hear of it. */
 static volatile sig_atomic_t stop_signal, save_asked, looping, failing;
+static volatile double stop_ms; /* when stop_signal came */
+
+/* Where this rank says that it saves. A launched one shares it with its launcher, which then decides about a second
+ * request to stop, and when a stop has taken too long; any other rank decides for itself, with the watch. */
+static shd_saving_slot own_slot, *slot = &own_slot;
+static bool launched;
+static shd_saving_watch watch = {.slots = &own_slot, .rank_count = 1};
 
 static unsigned stop_timeout_s; /* 0: somebody else sees to it */
+static bool stop_timeout_given;
+static bool held; /* beyond that time */
 static char overdue_line[160];
+static const char held_line[] =
+    "\nsherd: a checkpoint is being saved, and is finished first; QUIT (Ctrl-\\) ends at once\n";
 
-/* No step has ended in time. */
+enum { HELD_S = 1, END_S = 3 };
+
+/* The time is over: what is being saved still may be, and then the end takes a moment. */
 static void end_overdue(int signal) {
     (void)signal;
+    bool saving = shd_saving_goes_on(&watch);
+    if (saving || held) {
+        held = saving;
+        alarm(saving ? HELD_S : END_S);
+        return;
+    }
     ssize_t written = write(2, overdue_line, strlen(overdue_line));
     _exit(written < 0 ? SHD_EXIT_FAILED : SHD_EXIT_SIGNAL + stop_signal);
+}
+
+static void say_held(void) {
+    ssize_t written = write(2, held_line, sizeof held_line - 1);
+    (void)written;
 }
 
 static void started(void *user, int64_t step) {
@@ -62,6 +88,7 @@ static void started(void *user, int64_t step) {
 
 static void stepped(void *user, const shd_train_step *row) {
     rank_view *view = user;
+    slot->step_ms = (int32_t)fmin(row->step_ms, INT32_MAX);
     if (!view->shows) return;
     const shd_progress_row shown = {.step = row->step,
                                     .loss = row->loss,
@@ -80,22 +107,39 @@ static void stepped(void *user, const shd_train_step *row) {
     shd_progress_step(&view->progress, &shown);
 }
 
+static void begin_stop(int signal) {
+    stop_ms = shd_saving_clock_ms();
+    stop_signal = signal;
+    if (!stop_timeout_s) return;
+    unsigned two_steps_s = (unsigned)(2 * shd_saving_step_ms(&watch) / 1e3) + 1;
+    alarm(!stop_timeout_given && two_steps_s > stop_timeout_s ? two_steps_s : stop_timeout_s);
+}
+
 static void take_signal(int signal) {
     if (signal == SIGUSR1)
         save_asked = 1;
     else if (failing)
         return; /* about to end, and to say why */
-    else if (stop_signal || !looping)
+    else if (!looping)
         _exit(SHD_EXIT_SIGNAL + signal);
-    else {
-        stop_signal = signal;
-        if (stop_timeout_s) alarm(stop_timeout_s);
-    }
+    else if (!stop_signal)
+        begin_stop(signal);
+    else if (launched || shd_saving_clock_ms() - stop_ms < SHD_STOP_REPEAT_MS)
+        return;
+    else if (shd_saving_goes_on(&watch))
+        say_held();
+    else
+        _exit(SHD_EXIT_SIGNAL + signal);
 }
 
 static void watch_signals(const shd_train_rank *rank) {
+    launched = rank->launched;
+    if (rank->slot) slot = rank->slot;
+    watch.slots = slot;
+    watch.patience_ms = rank->job->run.timeout_s * 1e3;
     if (!rank->launched) {
         stop_timeout_s = (unsigned)ceil(fmax(1, rank->stop_timeout_s));
+        stop_timeout_given = rank->stop_timeout_given;
         snprintf(overdue_line, sizeof overdue_line,
                  "\nsherd: told to stop, but the step had not ended after %u s: ended within it, nothing was saved\n",
                  stop_timeout_s);
@@ -110,11 +154,26 @@ static void watch_signals(const shd_train_rank *rank) {
 
 static bool stopping(void *user) {
     rank_view *view = user;
-    if (save_asked && view->shows)
-        shd_progress_say(&view->progress, stderr,
-                         "sherd: USR1: this build saves at checkpoint.every and at the end only");
-    save_asked = 0;
+    if (stop_signal && view->shows && !view->told) {
+        char line[96];
+        view->told = true;
+        snprintf(line, sizeof line, "sherd: SIG%s: stops after this step, once it is saved", sigabbrev_np(stop_signal));
+        shd_progress_say(&view->progress, stderr, line);
+    }
     return stop_signal != 0;
+}
+
+static bool takes_save_request(void *user) {
+    rank_view *view = user;
+    if (!save_asked) return false;
+    save_asked = 0;
+    if (view->shows) shd_progress_say(&view->progress, stderr, "sherd: SIGUSR1: saves after this step");
+    return true;
+}
+
+static void saving(void *user, bool under_way) {
+    (void)user;
+    shd_saving_mark(slot, under_way);
 }
 
 static void finished(void *user, const shd_train_summary *summary) {
@@ -143,7 +202,8 @@ void shd_train_say_left(const shd_job *job, int64_t first_step, int64_t step) {
                  step - first_step == 1 ? "the one step of this run is lost"
                                         : "the %" PRId64 " steps of this run are lost",
                  step - first_step);
-    if (step >= saved && saved >= 0)
+    if (step == saved && saved >= 0) snprintf(after, sizeof after, "; nothing is lost");
+    if (step > saved && saved >= 0)
         snprintf(after, sizeof after, "; %" PRId64 " step%s after it %s lost", step - saved,
                  step - saved == 1 ? "" : "s", step - saved == 1 ? "is" : "are");
     if (saved >= 0)
@@ -177,7 +237,9 @@ int shd_train_rank_run(const shd_train_rank *rank) {
     watch_signals(rank);
     const shd_train_hooks hooks = {.started = started,
                                    .stepped = stepped,
+                                   .saving = saving,
                                    .stopping = stopping,
+                                   .save_asked = takes_save_request,
                                    .finished = finished,
                                    .failed = say_failure,
                                    .user = &view};

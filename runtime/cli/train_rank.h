@@ -2,6 +2,7 @@
 #ifndef SHD_CLI_TRAIN_RANK_H
 #define SHD_CLI_TRAIN_RANK_H
 
+#include "runtime/cli/saving.h"
 #include "runtime/train/train.h"
 
 #include <stdbool.h>
@@ -11,7 +12,11 @@ typedef struct shd_train_rank {
     const sherd_options *place;
     bool launched;         /* by our own launcher, which tells the user how the job ended, and why */
     int causes;            /* where it wants to be told why (cause.h), or -1 */
-    double stop_timeout_s; /* after this time, told to stop, it ends where it is; launched, the launcher sees to it */
+    shd_saving_slot *slot; /* where it tells its launcher that it saves, or NULL */
+    /* After this time, told to stop, it ends where it is, unless it saves; if nobody gave it, after two steps where that is
+     * more. Launched, the launcher sees to it. */
+    double stop_timeout_s;
+    bool stop_timeout_given;
 } shd_train_rank;
 
 /* Trains; rank 0 shows progress. Returns the exit code, errors said. */

@@ -3,6 +3,7 @@
 #define SHD_SESSION_INTERNAL_H
 
 #include "runtime/engine/engine.h"
+#include "runtime/session/setup.h"
 
 #include <sherd/session.h>
 
@@ -56,10 +57,6 @@ sherd_status shd_session_die(sherd_session *session, sherd_status status);
 
 /* Fills session->ballots with every rank's status and text. Collective. Fails: COMM and worse. */
 sherd_status shd_session_vote(sherd_session *session, sherd_status mine, const char *text);
-
-/* One status for all ranks: that of the lowest rank that failed, with its cause. Below 100 the session lives on.
- * Collective. */
-sherd_status shd_session_agree(sherd_session *session, sherd_status mine);
 
 /* Runs PROLOGUE: afterwards the session is at a step boundary with every parameter in place. Collective. */
 sherd_status shd_session_begin_life(sherd_session *session);

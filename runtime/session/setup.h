@@ -1,5 +1,5 @@
 /* From options to a plan: shared by sessions and by everything that only wants to look (`sherd plan`, `--dry-run`); and
- * the two parts of a session that the job loop shares. */
+ * what of a session the job loop shares. */
 #ifndef SHD_SESSION_SETUP_H
 #define SHD_SESSION_SETUP_H
 
@@ -40,5 +40,9 @@ const shd_plan *shd_session_plan(const sherd_session *session);
  * names it: "data". Collective; at any moment but inside a step or evaluation. Fails: DATA on all ranks alike (the
  * first rank that differs from rank 0), and what ends a session. */
 sherd_status shd_session_compare(sherd_session *session, const char *what, uint64_t value);
+
+/* One status for all ranks: that of the lowest rank that failed, with its cause. Below 100 the session lives on.
+ * Collective; at any moment but inside a step or evaluation. */
+sherd_status shd_session_agree(sherd_session *session, sherd_status mine);
 
 #endif

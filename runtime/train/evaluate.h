@@ -23,7 +23,7 @@ shd_evaluation_plan shd_evaluation_plan_make(int64_t available, int64_t wanted, 
 
 /* Runs all portions. Collective; at step boundaries. *out: the mean loss over the counted targets, 0 when there are none,
  * their number, and in metrics[0], of a model of classes, how many were predicted. Allocates nothing.
- * Fails: DATA (a token), and what the session's brackets and the model return. */
+ * Fails: DATA (a token), on all ranks alike, and the session lives on; what the session's brackets and the model return. */
 sherd_status shd_evaluate(sherd_session *session, shd_model *model, shd_pool *pool, shd_feed *feed,
                           const shd_evaluation_plan *plan, const sherd_options *options, sherd_evaluation *out);
 

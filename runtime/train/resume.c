@@ -1,18 +1,27 @@
 #include "runtime/train/resume.h"
 
 #include "io/checkpoint.h"
-#include "io/job_keys.h"
+#include "io/checkpoint_folder.h"
 #include "io/json.h"
-#include "runtime/base/arith.h"
 #include "runtime/base/log.h"
 #include "runtime/base/memory.h"
 #include "runtime/base/status.h"
+#include "runtime/train/compare.h"
 #include "runtime/train/job_setup.h"
 
+#include <errno.h>
 #include <jansson.h>
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
+
+/* What is looked for, and for whom. */
+typedef struct resume_search {
+    const shd_job *job;
+    const shd_dataset *dataset;
+    shd_resume_report report;
+    int64_t below; /* only checkpoints of fewer steps; less than INT64_MAX: one of so many turned out to be damaged */
+} resume_search;
 
 /* --- writing a note ----------------------------------------------------------------------------------------------- */
 
@@ -35,26 +44,40 @@ static json_t *sources_json(const shd_job *job, const shd_dataset *dataset) {
     return NULL;
 }
 
-static json_t *note_json(const shd_job *job, const char *job_text, const shd_dataset *dataset, int64_t sequence,
-                         int64_t tokens_seen) {
+/* Where the random numbers of the run come from, for readers: every one is worked out from the seed and from what it is
+ * for, so there is no state to go on from. */
+static json_t *rng_json(const shd_job *job) {
+    return json_pack("{s:s, s:I}", "generator", "philox4x32-10", "seed", (json_int_t)job->train.seed);
+}
+
+/* Where the learning rate is, likewise: a function of the step. */
+static json_t *schedule_json(const shd_job *job, int64_t step) {
+    const char *name = shd_job_word("optimizer.schedule", (int32_t)job->optimizer.schedule);
+    return json_pack("{s:s, s:I, s:I}", "name", name, "step", (json_int_t)step, "steps", (json_int_t)job->train.steps);
+}
+
+static json_t *note_json(const shd_job *job, const char *job_text, const shd_dataset *dataset,
+                         const shd_resume_place *place) {
     json_t *note = json_object(), *data = json_object();
     bool mixed = shd_dataset_source_count(dataset) > 1;
     bool good = note && data && add(data, "tokens", json_integer(shd_dataset_token_count(dataset))) &&
                 add(data, "fingerprint", shd_json_from_hash(shd_dataset_fingerprint(dataset))) &&
                 (!mixed || add(data, "sources", sources_json(job, dataset))) &&
-                add(note, "job", json_loads(job_text, 0, NULL)) && add(note, "sequence", json_integer(sequence)) &&
-                add(note, "tokens_seen", json_integer(tokens_seen)) && json_object_set(note, "data", data) == 0;
+                add(note, "job", json_loads(job_text, 0, NULL)) &&
+                add(note, "sequence", json_integer(place->sequence)) &&
+                add(note, "tokens_seen", json_integer(place->tokens_seen)) && add(note, "rng", rng_json(job)) &&
+                add(note, "schedule", schedule_json(job, place->step)) && json_object_set(note, "data", data) == 0;
     json_decref(data);
     if (good) return note;
     json_decref(note);
     return NULL;
 }
 
-sherd_status shd_resume_note(const shd_job *job, const shd_dataset *dataset, int64_t sequence, int64_t tokens_seen,
+sherd_status shd_resume_note(const shd_job *job, const shd_dataset *dataset, const shd_resume_place *place,
                              char **out) {
     char *job_text;
     SHD_TRY(shd_job_resolved_json(job, &job_text));
-    json_t *note = note_json(job, job_text, dataset, sequence, tokens_seen);
+    json_t *note = note_json(job, job_text, dataset, place);
     shd_job_text_free(job_text);
     if (!note) return shd_fail(SHERD_MEMORY, "no memory for the note of a checkpoint");
     sherd_status status = shd_json_print(note, 0, out);
@@ -62,205 +85,10 @@ sherd_status shd_resume_note(const shd_job *job, const shd_dataset *dataset, int
     return status;
 }
 
-/* --- holding a note against the job ------------------------------------------------------------------------------- */
+/* --- one checkpoint ----------------------------------------------------------------------------------------------- */
 
-/* A key by its path, "section.key", "section.inner.key" or "key"; NULL when it is not there. */
-static const json_t *at_path(const json_t *job, const char *path) {
-    char section[64];
-    const char *dot = strchr(path, '.');
-    if (!dot) return json_object_get(job, path);
-    snprintf(section, sizeof section, "%.*s", (int)(dot - path), path);
-    return at_path(json_object_get(job, section), dot + 1);
-}
-
-/* A text with room for VALUE_BYTES, and how much was to be put there. */
-typedef struct clipped {
-    char *text;
-    size_t length;
-} clipped;
-
-enum { VALUE_BYTES = 240 };
-
-static int add_clipped(const char *piece, size_t bytes, void *user) {
-    clipped *out = user;
-    for (size_t i = 0; i < bytes && out->length + i + 1 < VALUE_BYTES; i++) out->text[out->length + i] = piece[i];
-    out->length += bytes;
-    return 0;
-}
-
-/* The value as JSON, cut with "…" where it is too long. */
-static void value_text(const json_t *value, char text[VALUE_BYTES]) {
-    static const char more[] = "…";
-    clipped out = {.text = text};
-    int failed = value ? json_dump_callback(value, add_clipped, &out, JSON_ENCODE_ANY | JSON_REAL_PRECISION(9)) : -1;
-    if (failed) {
-        snprintf(text, VALUE_BYTES, "not set");
-        return;
-    }
-    text[out.length < VALUE_BYTES ? out.length : VALUE_BYTES - 1] = 0;
-    if (out.length < VALUE_BYTES) return;
-    size_t end = VALUE_BYTES - sizeof more;
-    while ((text[end] & 0xC0) == 0x80) end--; /* not inside a character */
-    memcpy(text + end, more, sizeof more);
-}
-
-/* True for what may not change: the model (not where its first weights came from, nor how it is trained), seed and order
- * of data. */
-static bool is_fixed(const char *path) {
-    static const char *const fixed[] = {"data.shuffle",
-                                        "data.ignored_token",
-                                        "data.document_separator",
-                                        "data.attend_across_documents",
-                                        "data.ignored_label",
-                                        "data.input_scale",
-                                        "train.seed"};
-    for (size_t i = 0; i < sizeof fixed / sizeof *fixed; i++)
-        if (strcmp(path, fixed[i]) == 0) return true;
-    return strncmp(path, "model.", 6) == 0 && strcmp(path, "model.init") != 0 && strcmp(path, "model.dropout") != 0;
-}
-
-/* True for what says where and how, not what is computed. */
-static bool is_silent(const char *path) {
-    return strncmp(path, "run.", 4) == 0 || strncmp(path, "log.", 4) == 0 || strncmp(path, "checkpoint.", 11) == 0;
-}
-
-/* True when `value` is the key's default: what a job meant when sherd did not have the key yet. */
-static bool is_default(const char *path, const json_t *value) {
-    int32_t count, index = shd_job_find_path(path);
-    const char *fallback = index >= 0 ? shd_job_keys(&count)[index].fallback : NULL;
-    char text[VALUE_BYTES];
-    if (!fallback) return false;
-    if (json_is_string(value)) return strcmp(json_string_value(value), fallback) == 0;
-    value_text(value, text);
-    return strcmp(text, fallback) == 0;
-}
-
-static sherd_status compare_key(const char *path, const json_t *then, const json_t *now, bool report) {
-    char then_text[VALUE_BYTES], now_text[VALUE_BYTES];
-    bool equal = then && now ? json_equal(then, now) : then == now;
-    if (equal || is_silent(path) || (!then && is_default(path, now))) return SHERD_OK;
-    value_text(then, then_text);
-    value_text(now, now_text);
-    if (is_fixed(path))
-        return shd_fail(SHERD_DATA,
-                        "%s was %s and is %s now; a run cannot go on with another one: set it back, or take another "
-                        "checkpoint.dir, or "
-                        "checkpoint.resume: never",
-                        path, then_text, now_text);
-    if (report) shd_log(SHERD_LOG_INFO, "resuming: %s was %s and is %s now", path, then_text, now_text);
-    return SHERD_OK;
-}
-
-/* Every key that either job has in a section, "" being the whole job; `all` has the keys of both. */
-static sherd_status compare_section(const char *section, const json_t *all, const json_t *then, const json_t *now,
-                                    bool report) {
-    const char *name;
-    json_t *value;
-    json_object_foreach((json_t *)all, name, value) {
-        char path[128];
-        snprintf(path, sizeof path, "%s%s%s", section, *section ? "." : "", name);
-        SHD_TRY(shd_job_find_section(path) >= 0 ? compare_section(path, value, then, now, report)
-                                                : compare_key(path, at_path(then, path), at_path(now, path), report));
-    }
-    return SHERD_OK;
-}
-
-static sherd_status compare_keys(const json_t *then, const json_t *now, bool report) {
-    json_t *all = json_deep_copy(now);
-    if (!all) return shd_fail(SHERD_MEMORY, "no memory to compare jobs");
-    sherd_status status = json_object_update_recursive(all, (json_t *)then) == 0
-                              ? compare_section("", all, then, now, report)
-                              : shd_fail(SHERD_MEMORY, "no memory to compare jobs");
-    json_decref(all);
-    return status;
-}
-
-/* The linear scaling rule: Goyal et al., "Accurate, large minibatch SGD", 2017. The square-root rule: Malladi et al.,
- * "On the SDEs and scaling rules for adaptive gradient algorithms", 2022. A learning rate that was changed with the batch
- * was thought about. */
-static void hint_at_batch(const json_t *then, const shd_job *job) {
-    double before = json_number_value(at_path(then, "train.global_batch"));
-    double lr = job->optimizer.lr, ratio = (double)job->train.global_batch / before;
-    if (!(before > 0) || ratio == 1 || json_number_value(at_path(then, "optimizer.lr")) != lr) return;
-    char root[64] = "";
-    if (job->optimizer.name != SHERD_SGD)
-        snprintf(root, sizeof root, " (by the square-root rule, usual with %s, %.4g)",
-                 shd_job_word("optimizer.name", (int32_t)job->optimizer.name), lr * sqrt(ratio));
-    shd_log(SHERD_LOG_INFO,
-            "resuming: a step sees %.4g times the sequences it saw; by the linear scaling rule optimizer.lr would be "
-            "%.4g%s; it is %.4g, as before",
-            ratio, lr * ratio, root, lr);
-    if (job->optimizer.warmup_tokens > 0)
-        shd_log(SHERD_LOG_INFO, "resuming: optimizer.warmup_tokens are the first %lld steps now",
-                (long long)shd_div_ceil(job->optimizer.warmup_tokens, shd_job_step_tokens(job)));
-}
-
-static sherd_status compare_jobs(const json_t *note, const shd_job *job, bool report) {
-    const json_t *then = json_object_get(note, "job");
-    char *text;
-    if (!json_is_object(then))
-        return shd_fail(SHERD_DATA, "its note holds no job; it was not written by 'sherd train'");
-    SHD_TRY(shd_job_resolved_json(job, &text));
-    json_t *now = json_loads(text, 0, NULL);
-    shd_job_text_free(text);
-    sherd_status status = now ? compare_keys(then, now, report) : shd_fail(SHERD_MEMORY, "no memory to compare jobs");
-    if (status == SHERD_OK && report) hint_at_batch(then, job);
-    bool moved = now && !json_equal(at_path(then, "train.steps"), at_path(now, "train.steps"));
-    bool follows = job->optimizer.schedule != SHERD_CONSTANT && job->optimizer.schedule != SHERD_INVERSE_SQRT;
-    if (moved && follows && report && status == SHERD_OK)
-        shd_log(SHERD_LOG_INFO, "resuming: optimizer.schedule: %s now runs to step %lld",
-                shd_job_word("optimizer.schedule", (int32_t)job->optimizer.schedule), (long long)job->train.steps);
-    json_decref(now);
-    return status;
-}
-
-/* The first source of a mixture that is not as the note has it, or -1. */
-static int32_t find_other_source(const json_t *list, const shd_job *job, const shd_dataset *dataset) {
-    int32_t count = shd_dataset_source_count(dataset);
-    for (int32_t i = 0; i < count; i++) {
-        const json_t *source = json_array_get(list, (size_t)i);
-        uint64_t then;
-        bool same = shd_json_hash(source, "fingerprint", &then) == SHERD_OK &&
-                    then == shd_dataset_source(dataset, i).fingerprint &&
-                    json_number_value(json_object_get(source, "weight")) == job->data.train.items[i].weight;
-        if (!same) return i;
-    }
-    return -1;
-}
-
-static sherd_status compare_data(const json_t *note, const shd_job *job, const shd_dataset *dataset) {
-    const json_t *data = json_object_get(note, "data"), *sources = json_object_get(data, "sources");
-    uint64_t then, now = shd_dataset_fingerprint(dataset);
-    int64_t then_count, now_count = shd_dataset_token_count(dataset);
-    SHD_TRY(shd_json_int(data, "tokens", 0, INT64_MAX, &then_count));
-    SHD_TRY(shd_json_hash(data, "fingerprint", &then));
-    if (then == now) return SHERD_OK;
-    char then_text[VALUE_BYTES], now_text[VALUE_BYTES], which[48] = "";
-    json_t *now_json = shd_job_sources_json(&job->data.train);
-    value_text(at_path(json_object_get(note, "job"), "data.train"), then_text);
-    value_text(now_json, now_text);
-    json_decref(now_json);
-    int32_t other = sources ? find_other_source(sources, job, dataset) : -1;
-    if (other >= 0) snprintf(which, sizeof which, "; the first difference is in data.train[%d]", other);
-    return shd_fail(SHERD_DATA,
-                    "data.train has changed: it was %s with %lld tokens (fingerprint %016llx) and is %s with %lld "
-                    "(%016llx)%s; set it back, or take another checkpoint.dir, or checkpoint.resume: never",
-                    then_text, (long long)then_count, (unsigned long long)then, now_text, (long long)now_count,
-                    (unsigned long long)now, which);
-}
-
-static sherd_status read_note(const json_t *note, const shd_job *job, const shd_dataset *dataset, bool report,
-                              shd_resume *out) {
-    SHD_TRY(shd_json_int(note, "sequence", 0, INT64_MAX, &out->sequence));
-    SHD_TRY(shd_json_int(note, "tokens_seen", 0, INT64_MAX, &out->tokens_seen));
-    SHD_TRY(compare_data(note, job, dataset));
-    return compare_jobs(note, job, report);
-}
-
-/* --- finding the checkpoint --------------------------------------------------------------------------------------- */
-
-/* Checkpoints load where they were saved; sessions refuse all else, and this does so before one is made. */
-static sherd_status compare_layout(const shd_checkpoint *checkpoint, const shd_job *job) {
+/* Whether a session of the job can load it; sessions refuse it too, but this does so before one is made. */
+static sherd_status check_fit(const shd_checkpoint *checkpoint, const shd_job *job) {
     sherd_options options;
     shd_plan *plan;
     shd_job_options(job, &options);
@@ -270,65 +98,160 @@ static sherd_status compare_layout(const shd_checkpoint *checkpoint, const shd_j
     return status;
 }
 
+static sherd_status read_note(const json_t *note, const resume_search *search, shd_resume_place *out) {
+    SHD_TRY(shd_json_int(note, "sequence", 0, INT64_MAX, &out->sequence));
+    SHD_TRY(shd_json_int(note, "tokens_seen", 0, INT64_MAX, &out->tokens_seen));
+    return shd_note_compare(note, search->job, search->dataset, out->sequence, search->report == SHD_REPORT_ALL);
+}
+
 /* What the note has against the job. */
-static sherd_status compare_note(const shd_checkpoint *checkpoint, const shd_job *job, const shd_dataset *dataset,
-                                 bool report, shd_resume *out) {
+static sherd_status compare_note(const shd_checkpoint *checkpoint, const resume_search *search, shd_resume_place *out) {
     const char *text = shd_checkpoint_content(checkpoint)->note;
     json_t *note;
     SHD_TRY(shd_json_parse(text, (int64_t)strlen(text), &note));
-    sherd_status status = read_note(note, job, dataset, report, out);
+    sherd_status status = read_note(note, search, out);
     json_decref(note);
-    return status == SHERD_OK ? SHERD_OK : shd_fail_within(status, "%s", out->path);
+    return status == SHERD_OK ? SHERD_OK : shd_fail_within(status, "%s", shd_checkpoint_path(checkpoint));
 }
 
-static sherd_status read_checkpoint(const shd_job *job, const shd_dataset *dataset, bool report, shd_resume *out) {
+/* Takes the checkpoint, an open one, as where the run goes on. */
+static sherd_status adopt(const shd_checkpoint *checkpoint, const resume_search *search, shd_resume *out) {
+    shd_resume found = {.place.step = shd_checkpoint_content(checkpoint)->step};
+    SHD_TRY(compare_note(checkpoint, search, &found.place));
+    if (found.place.step < search->job->train.steps) SHD_TRY(check_fit(checkpoint, search->job));
+    found.path = shd_strdup(shd_checkpoint_path(checkpoint));
+    if (!found.path) return shd_fail(SHERD_MEMORY, "no memory for a path");
+    *out = found;
+    return SHERD_OK;
+}
+
+/* --- the newest that is whole ------------------------------------------------------------------------------------- */
+
+/* Whether there is a manifest, or none, rather than something that this process may not see. */
+static sherd_status look(const char *folder) {
+    char path[SHD_PATH_BYTES];
+    SHD_TRY(shd_path_make(path, "%s/manifest.json", folder));
+    if (access(path, F_OK) == 0 || errno == ENOENT || errno == ENOTDIR) return SHERD_OK;
+    return shd_fail(SHERD_IO, "cannot look into %s, which may be the newest checkpoint: %s", folder, strerror(errno));
+}
+
+/* `*damaged`: it cannot be had, being damaged, which is told: an older one may do. What cannot be read for another reason (a
+ * newer version of the format, no permission) may be as good as any, so to pass it over would be to train its steps again:
+ * that is a failure. */
+static sherd_status try_candidate(const char *path, const resume_search *search, shd_resume *out, bool *damaged) {
     shd_checkpoint *checkpoint;
-    SHD_TRY(shd_checkpoint_open(out->path, &checkpoint));
-    out->step = shd_checkpoint_content(checkpoint)->step;
-    sherd_status status = compare_note(checkpoint, job, dataset, report, out);
-    if (status == SHERD_OK && out->step < job->train.steps) status = compare_layout(checkpoint, job);
+    SHD_TRY(look(path));
+    sherd_status status = shd_checkpoint_open(path, &checkpoint);
+    *damaged = status == SHERD_DATA;
+    if (*damaged && search->report != SHD_REPORT_NOTHING)
+        shd_log(SHERD_LOG_WARN, "%s is damaged and is passed over: %s", path, sherd_last_error());
+    if (*damaged) return SHERD_OK;
+    SHD_TRY(status);
+    status = adopt(checkpoint, search, out);
     shd_checkpoint_close(checkpoint);
     return status;
 }
 
-/* Saves leave none behind, so someone should know. */
-static sherd_status warn_of_incomplete(const char *parent, bool report) {
-    char *found;
-    SHD_TRY(shd_checkpoint_find_incomplete(parent, &found));
-    if (found && report) shd_log(SHERD_LOG_WARN, "%s has no manifest.json and is passed over", found);
-    shd_free(found);
-    return SHERD_OK;
+static sherd_status walk(const shd_checkpoint_list *list, const resume_search *search, shd_resume *out) {
+    bool damaged = search->below < INT64_MAX;
+    for (int64_t i = list->count; i-- > 0;) {
+        const shd_checkpoint_entry *entry = &list->entries[i];
+        bool this_one;
+        if (!entry->is_step || entry->step >= search->below) continue;
+        SHD_TRY(try_candidate(entry->path, search, out, &this_one));
+        if (out->path) return SHERD_OK;
+        damaged |= this_one;
+    }
+    if (!damaged) return SHERD_OK;
+    return shd_fail(SHERD_DATA,
+                    "%s: there are checkpoints, but all are damaged; to start from the beginning beside them, say "
+                    "checkpoint.resume: never, or take another checkpoint.dir",
+                    search->job->checkpoint.dir);
 }
 
-/* A fresh run beside older checkpoints would be overtaken by them at the next resume. */
-static sherd_status warn_of_leftovers(const shd_job *job, bool report) {
+/* Goes on from the newest in checkpoint.dir of fewer than search->below steps that is whole; none: *out is as it was. */
+static sherd_status find_own(const resume_search *search, shd_resume *out) {
+    shd_checkpoint_list list = {0};
+    const char *dir = search->job->checkpoint.dir;
+    if (access(dir, F_OK) != 0 && (errno == ENOENT || errno == ENOTDIR)) return SHERD_OK;
+    SHD_TRY(shd_checkpoint_list_folders(dir, &list));
+    sherd_status status = walk(&list, search, out);
+    shd_checkpoint_list_release(&list);
+    return status;
+}
+
+/* --- what the job asks for ---------------------------------------------------------------------------------------- */
+
+/* A fresh run beside older checkpoints has them moved aside. */
+static sherd_status warn_of_leftovers(const shd_job *job, shd_resume_report report) {
     char *left;
     SHD_TRY(shd_checkpoint_find(job->checkpoint.dir, &left));
-    if (left && report)
-        shd_log(SHERD_LOG_WARN, "checkpoint.resume is never, but %s is there: a later resume may take it", left);
+    if (left && report == SHD_REPORT_ALL)
+        shd_log(SHERD_LOG_WARN,
+                "checkpoint.resume is never, but %s is there: it and all others are moved aside when the first new one "
+                "is complete",
+                left);
     shd_free(left);
     return SHERD_OK;
 }
 
-static sherd_status find(const shd_job *job, const shd_dataset *dataset, bool report, shd_resume *out) {
-    *out = (shd_resume){0};
-    const char *asked = job->checkpoint.resume.path;
-    if (!asked && job->checkpoint.resume.word == SHD_RESUME_NEVER) return warn_of_leftovers(job, report);
-    const char *from = asked ? asked : job->checkpoint.dir;
-    SHD_TRY(warn_of_incomplete(from, report));
-    SHD_TRY(shd_checkpoint_find(from, &out->path));
-    if (!out->path && asked)
-        return shd_fail(SHERD_DATA, "checkpoint.resume: there is no complete checkpoint at %s", asked);
-    if (!out->path) return SHERD_OK;
-    sherd_status status = read_checkpoint(job, dataset, report, out);
-    if (status != SHERD_OK) shd_resume_fini(out);
+/* Exactly what was asked for, or nothing. */
+static sherd_status find_asked(const resume_search *search, const char *asked, shd_resume *out) {
+    char *path;
+    shd_checkpoint *checkpoint;
+    SHD_TRY(shd_checkpoint_find(asked, &path));
+    if (!path) return shd_fail(SHERD_DATA, "checkpoint.resume: there is no complete checkpoint at %s", asked);
+    sherd_status status = shd_checkpoint_open(path, &checkpoint);
+    shd_free(path);
+    SHD_TRY(status);
+    if (search->job->checkpoint.resume_weights_only) {
+        out->path = shd_strdup(shd_checkpoint_path(checkpoint));
+        out->weights_only = true;
+        if (!out->path) status = shd_fail(SHERD_MEMORY, "no memory for a path");
+    } else {
+        status = adopt(checkpoint, search, out);
+    }
+    shd_checkpoint_close(checkpoint);
     return status;
 }
 
-sherd_status shd_resume_find(const shd_job *job, const shd_dataset *dataset, bool report, shd_resume *out) {
-    sherd_status status = find(job, dataset, report, out);
-    /* What cannot be read is refused like what makes no sense. */
-    return status == SHERD_IO ? SHERD_DATA : status;
+static sherd_status find(const resume_search *search, shd_resume *out) {
+    const shd_job *job = search->job;
+    const char *asked = job->checkpoint.resume.path;
+    *out = (shd_resume){0};
+    if (!asked && job->checkpoint.resume.word == SHD_RESUME_NEVER) return warn_of_leftovers(job, search->report);
+    if (asked && !job->checkpoint.resume_weights_only) return find_asked(search, asked, out);
+    SHD_TRY(find_own(search, out));
+    return asked && !out->path ? find_asked(search, asked, out) : SHERD_OK;
+}
+
+/* What cannot be read is refused like what makes no sense. */
+static sherd_status refused(sherd_status status) {
+    return status == SHERD_IO || status == SHERD_UNSUPPORTED ? SHERD_DATA : status;
+}
+
+sherd_status shd_resume_find(const shd_job *job, const shd_dataset *dataset, shd_resume_report report,
+                             shd_resume *out) {
+    const resume_search search = {.job = job, .dataset = dataset, .report = report, .below = INT64_MAX};
+    return refused(find(&search, out));
+}
+
+bool shd_resume_has_older(const shd_job *job, const shd_resume *resume) {
+    return resume->path && !resume->weights_only &&
+           (!job->checkpoint.resume.path || job->checkpoint.resume_weights_only);
+}
+
+sherd_status shd_resume_find_older(const shd_job *job, const shd_dataset *dataset, shd_resume_report report,
+                                   shd_resume *resume) {
+    shd_resume older = {0};
+    const resume_search search = {.job = job, .dataset = dataset, .report = report, .below = resume->place.step};
+    if (report != SHD_REPORT_NOTHING)
+        shd_log(SHERD_LOG_WARN, "%s is damaged and is passed over: %s", resume->path, sherd_last_error());
+    sherd_status status = find_own(&search, &older);
+    if (status != SHERD_OK) return refused(status);
+    shd_resume_fini(resume);
+    *resume = older;
+    return SHERD_OK;
 }
 
 void shd_resume_fini(shd_resume *resume) {

@@ -1,32 +1,50 @@
-/* What a checkpoint remembers of its job, and whether a job may go on from it.
+/* What a checkpoint remembers of its job, and from which one a job goes on.
  *
  * The note in the manifest: {"job": the job as resolved, "sequence": the number of the next sequence, "tokens_seen",
- * "data": {"tokens", "fingerprint"}}; of a mixture, "data" also holds "sources": [{"weight", "tokens", "fingerprint"}].
- * The number of the next sequence is the place in every source (io/dataset.h). A job goes on only with the same model,
- * data, order of data and seed; other differences are logged. */
+ * "data": {"tokens", "fingerprint"}, "rng", "schedule"}; of a mixture, "data" also holds "sources": [{"weight", "tokens",
+ * "fingerprint"}]. The number of the next sequence is the place in every source (io/dataset.h).
+ *
+ * `checkpoint.resume: auto` takes the newest checkpoint in checkpoint.dir that is whole. Damaged ones are passed over, and
+ * named; if there are only such, the job is refused: it never starts from the beginning by itself where checkpoints
+ * are. What this build cannot read, but another one might, is refused too. A path means that checkpoint and no other. */
 #ifndef SHD_TRAIN_RESUME_H
 #define SHD_TRAIN_RESUME_H
 
 #include "io/dataset.h"
 
-/* Where a run starts. All zero: at the beginning. */
-typedef struct shd_resume {
-    char *path;       /* the checkpoint; NULL: none */
+/* How far a run is. */
+typedef struct shd_resume_place {
     int64_t step;     /* completed steps */
     int64_t sequence; /* number of the next sequence */
     int64_t tokens_seen;
+} shd_resume_place;
+
+/* Where a run starts. All zero: at the beginning. */
+typedef struct shd_resume {
+    char *path;        /* the checkpoint; NULL: none */
+    bool weights_only; /* it gives parameters alone, to a run that starts at the beginning */
+    shd_resume_place place;
 } shd_resume;
 
-/* Finds the checkpoint that checkpoint.resume asks for and holds its note against the job; `dataset` is the job's
- * training data. `report`: log what differs and where the run goes on (rank 0 does).
- * Owns: shd_resume_fini(out). Fails: DATA (none at the path given, unreadable, damaged, or another model, data, order or
- * seed: both values; another layout: ranks, stage or optimizer), CONFIG (the job's plan), MEMORY. */
-sherd_status shd_resume_find(const shd_job *job, const shd_dataset *dataset, bool report, shd_resume *out);
+/* What is logged. Rank 0 of a run says all: what differs, and what is passed over; a look at a job only the latter. */
+typedef enum shd_resume_report { SHD_REPORT_NOTHING, SHD_REPORT_DAMAGE, SHD_REPORT_ALL } shd_resume_report;
+
+/* Finds the checkpoint that the job is to go on from, and holds its note against the job; `dataset` is the job's
+ * training data. Of a checkpoint the manifest is read, and the sizes of the files are looked at; damage in them is found
+ * when it is loaded.
+ * Owns: shd_resume_fini(out). Fails: DATA (none at the path given; one that cannot be read; only damaged ones; what may not
+ * differ does, both values named; it does not fit the session), CONFIG (the job's plan), MEMORY. */
+sherd_status shd_resume_find(const shd_job *job, const shd_dataset *dataset, shd_resume_report report, shd_resume *out);
+/* Whether there is anything to look for when `resume` turns out to be damaged while it is loaded. */
+bool shd_resume_has_older(const shd_job *job, const shd_resume *resume);
+/* Then: replaces it by the newest of fewer steps that is whole; sherd_last_error() is the damage, which is logged. Fails
+ * likewise, also when there is none: then `resume` is as before. */
+sherd_status shd_resume_find_older(const shd_job *job, const shd_dataset *dataset, shd_resume_report report,
+                                   shd_resume *resume);
 void shd_resume_fini(shd_resume *resume);
 
 /* The note for a checkpoint. *out: release with shd_free. Fails: MEMORY. */
-sherd_status shd_resume_note(const shd_job *job, const shd_dataset *dataset, int64_t sequence, int64_t tokens_seen,
-                             char **out);
+sherd_status shd_resume_note(const shd_job *job, const shd_dataset *dataset, const shd_resume_place *place, char **out);
 
 /* The steps of the newest checkpoint in checkpoint.dir, its path in `path`; -1: there is none that can be opened. */
 int64_t shd_resume_newest(const shd_job *job, char *path, size_t bytes);

@@ -1,12 +1,15 @@
-/* The job loop. A step: read data, run the step program, evaluate when it is due, write the row, show it, save when it
- * is due. Of the session it uses the public interface, and two things a trainer outside would not need: its pool, so
+/* The job loop. A step: read data, run the step program, evaluate when it is due, write the row, show it, and begin a
+ * save when one is due: the row of a step is always in its file before a checkpoint with that step is complete, so that a
+ * run that goes on from it misses none. Of the session it uses the public interface, and two things a trainer outside would not need: its pool, so
  * that a rank computes with one set of threads, and its plan, to log what runs. */
 #include "runtime/train/train.h"
 
 #include "io/metrics.h"
 #include "runtime/base/clock.h"
+#include "runtime/base/hash.h"
 #include "runtime/base/log.h"
 #include "runtime/base/memory.h"
+#include "runtime/base/pattern.h"
 #include "runtime/base/status.h"
 #include "runtime/session/setup.h"
 #include "runtime/train/evaluate.h"
@@ -16,9 +19,11 @@
 #include "runtime/train/preflight.h"
 #include "runtime/train/resume.h"
 #include "runtime/train/sample.h"
+#include "runtime/train/saver.h"
 #include "runtime/train/weights.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 /* A run, from its start to its end. */
@@ -37,15 +42,18 @@ typedef struct job_run {
     shd_sample *sample;   /* NULL: no texts are wanted */
     shd_metrics *metrics; /* rank 0 */
     shd_resume from;
+    shd_saver saver;
     shd_train_summary summary;
+    sherd_status row_status; /* rank 0: why a row could not be written, and its words; OK: all were */
+    char row_cause[1000];
+    bool cut_short;        /* the run ends after this step because rank 0 cannot write rows */
     double row_end_ms;     /* when the last row was written, or the first step could begin */
-    double save_wait_ms;   /* since then */
     shd_metrics_row total; /* the times of all rows, summed */
     int64_t source_tokens[SHD_JOB_SOURCES], source_tokens_seen[SHD_JOB_SOURCES];
 } job_run;
 
-/* Told to all ranks with a step: one was asked to stop. */
-enum { FLAG_STOP = 1 };
+/* Told to all ranks with a step: one was asked to stop; one wants a checkpoint; rank 0 cannot write its rows. */
+enum { FLAG_STOP = 1, FLAG_SAVE = 2, FLAG_ROWS = 4 };
 
 static bool is_first_rank(const job_run *run) { return run->options.rank == 0; }
 
@@ -60,9 +68,21 @@ static sherd_status forward(void *user, const sherd_view *view) {
     return shd_model_forward(run->model, view);
 }
 
+/* Passes on what this rank has been asked for: it takes effect on all ranks at the end of the step that is open. */
+static sherd_status listen(job_run *run) {
+    uint32_t flags = 0;
+    const shd_train_hooks *hooks = run->hooks;
+    if (hooks->stopping && hooks->stopping(hooks->user)) flags |= FLAG_STOP;
+    if ((hooks->save_asked && hooks->save_asked(hooks->user)) || shd_saver_wishes(&run->saver)) flags |= FLAG_SAVE;
+    if (run->row_status != SHERD_OK) flags |= FLAG_ROWS;
+    return flags ? sherd_raise(run->session, flags) : SHERD_OK;
+}
+
 static sherd_status backward(void *user, const sherd_view *view) {
     job_run *run = user;
     SHD_TRY(shd_model_backward(run->model, view));
+    /* The last moment at which this step still can take it along: long ones are not waited for twice. */
+    if (view->unit == 0 && view->micro_step == run->options.micro_steps - 1) SHD_TRY(listen(run));
     if (view->unit != shd_model_describe(run->model)->unit_count - 1) return SHERD_OK;
     /* The head has written the losses. */
     shd_batch batch = shd_feed_batch(run->training, view->micro_step);
@@ -81,11 +101,11 @@ static double share_of(double correct, int64_t targets) { return targets > 0 ? c
 
 static sherd_status evaluate_if_due(job_run *run, shd_metrics_row *row) {
     const shd_job *job = run->job;
-    row->validated = is_due(job->train.evaluate_every, run->summary.step, job->train.steps);
-    if (!row->validated) return SHERD_OK;
+    if (!is_due(job->train.evaluate_every, run->summary.step, job->train.steps)) return SHERD_OK;
     sherd_evaluation found;
     SHD_TRY(
         shd_evaluate(run->session, run->model, run->pool, run->validation, &run->evaluation, &run->options, &found));
+    row->validated = true;
     row->validation_loss = loss_of(found.loss, found.target_count);
     row->validation_accuracy = share_of(found.metrics[0], found.target_count);
     run->summary.validation_loss = row->validation_loss;
@@ -93,8 +113,9 @@ static sherd_status evaluate_if_due(job_run *run, shd_metrics_row *row) {
     return run->sample ? shd_sample_write(run->sample, run->session, run->summary.step) : SHERD_OK;
 }
 
-/* Writes the row, shows it, and starts the clock of the next one. */
-static sherd_status report_row(job_run *run, shd_metrics_row *row) {
+/* Writes the row, shows it, and starts the clock of the next one. A row that cannot be written ends the run, but only
+ * when all ranks know of it, and have saved. */
+static void report_row(job_run *run, shd_metrics_row *row) {
     double now_ms = shd_clock_ms();
     double known_ms = row->data_ms + row->compute_ms + row->exposed_comm_ms + row->optimizer_ms + row->save_wait_ms;
     row->other_ms = fmax(now_ms - run->row_end_ms - known_ms, 0);
@@ -105,9 +126,13 @@ static sherd_status report_row(job_run *run, shd_metrics_row *row) {
     run->total.optimizer_ms += row->optimizer_ms;
     run->total.save_wait_ms += row->save_wait_ms;
     run->total.other_ms += row->other_ms;
-    run->save_wait_ms = 0;
-    if (run->metrics) SHD_TRY(shd_metrics_write(run->metrics, row));
-    if (!run->hooks->stepped) return SHERD_OK;
+    if (run->metrics && run->row_status == SHERD_OK) {
+        run->row_status = shd_metrics_write(run->metrics, row);
+        if (run->row_status != SHERD_OK) snprintf(run->row_cause, sizeof run->row_cause, "%s", sherd_last_error());
+    } else if (run->metrics) {
+        shd_metrics_write(run->metrics, row); /* kept, with the one before */
+    }
+    if (!run->hooks->stepped) return;
     const shd_train_step step = {.step = run->summary.step,
                                  .loss = row->loss,
                                  .grad_norm = row->grad_norm,
@@ -125,27 +150,34 @@ static sherd_status report_row(job_run *run, shd_metrics_row *row) {
                                  .step_ms = shd_metrics_step_ms(row),
                                  .peak_bytes = row->peak_bytes};
     run->hooks->stepped(run->hooks->user, &step);
-    return SHERD_OK;
 }
 
-/* The number of the sequence that the next step begins with. */
-static int64_t next_sequence(const job_run *run) {
-    return run->from.sequence + (run->summary.step - run->from.step) * run->job->train.global_batch;
+static shd_resume_place place_of(const job_run *run) {
+    int64_t begun = run->summary.step - run->from.place.step;
+    return (shd_resume_place){.step = run->summary.step,
+                              .sequence = run->from.place.sequence + begun * run->job->train.global_batch,
+                              .tokens_seen = run->summary.tokens_seen};
 }
 
-static sherd_status save_if_due(job_run *run) {
-    const shd_job *job = run->job;
-    int64_t step = run->summary.step;
-    if (step != job->train.steps && !is_due(job->checkpoint.every, step, job->train.steps)) return SHERD_OK;
-    double start_ms = shd_clock_ms();
-    char *note;
-    SHD_TRY(shd_resume_note(job, run->training_data, next_sequence(run), run->summary.tokens_seen, &note));
-    sherd_status status = sherd_session_save(run->session, job->checkpoint.dir, note);
-    shd_free(note);
-    SHD_TRY(status);
-    run->save_wait_ms += shd_clock_ms() - start_ms;
-    if (run->hooks->saved) run->hooks->saved(run->hooks->user, step);
-    return SHERD_OK;
+static sherd_status make_note(void *user, char **out) {
+    const job_run *run = user;
+    shd_resume_place place = place_of(run);
+    return shd_resume_note(run->job, run->training_data, &place, out);
+}
+
+static sherd_status save_if_due(job_run *run, bool asked) {
+    bool last = run->summary.stopped || run->cut_short || run->summary.step == run->job->train.steps;
+    return shd_saver_boundary(&run->saver, run->summary.step, asked, last);
+}
+
+/* Validation failed, on all ranks alike: what was trained is not lost by it. Returns `status`. */
+static sherd_status end_unvalidated(job_run *run, shd_metrics_row *row, sherd_status status) {
+    char cause[1000];
+    if (sherd_status_is_fatal(status)) return status;
+    snprintf(cause, sizeof cause, "%s", sherd_last_error());
+    report_row(run, row);
+    shd_saver_rescue(&run->saver, run->summary.step);
+    return shd_fail(status, "%s", cause);
 }
 
 /* What each source of a mixture has given, up to sequence number `end` and among the last step's. */
@@ -185,7 +217,7 @@ static sherd_status run_step(job_run *run) {
     int32_t data_ready;
     SHD_TRY(shd_feed_next(run->training, &target_count, &data_ready));
     double data_ms = shd_clock_ms() - start_ms;
-    if (run->hooks->stopping && run->hooks->stopping(run->hooks->user)) SHD_TRY(sherd_raise(run->session, FLAG_STOP));
+    SHD_TRY(listen(run));
     const sherd_callbacks callbacks = {.size = sizeof callbacks, .forward = forward, .backward = backward, .user = run};
     sherd_step_result result;
     SHD_TRY(advise(run, sherd_run_step(run->session, target_count, &callbacks, &result)));
@@ -193,7 +225,9 @@ static sherd_status run_step(job_run *run) {
     run->summary.tokens_seen += shd_job_step_tokens(run->job);
     run->summary.loss = loss_of(result.loss, result.target_count);
     run->summary.skipped_count += result.skipped;
-    run->summary.stopped = (result.flags & FLAG_STOP) && run->summary.step < run->job->train.steps;
+    bool over = run->summary.step == run->job->train.steps;
+    run->summary.stopped = (result.flags & FLAG_STOP) && !over;
+    run->cut_short = (result.flags & FLAG_ROWS) && !over;
     shd_metrics_row row = {.step = result.step,
                            .loss = run->summary.loss,
                            .grad_norm = result.grad_norm,
@@ -209,22 +243,34 @@ static sherd_status run_step(job_run *run) {
                            .compute_ms = result.compute_ms,
                            .exposed_comm_ms = result.exposed_comm_ms,
                            .optimizer_ms = result.optimizer_ms,
-                           .save_wait_ms = run->save_wait_ms,
+                           .save_wait_ms = result.save_wait_ms + shd_saver_take_wait(&run->saver),
                            .peak_bytes = result.peak_bytes,
                            .data_ready = data_ready};
     if (result.skipped && is_first_rank(run))
         shd_log(SHERD_LOG_INFO, "step %lld is skipped: loss or gradients overflow fp16 at a loss scale of %g",
                 (long long)run->summary.step, result.loss_scale);
-    count_sources(run, next_sequence(run), &row);
-    SHD_TRY(evaluate_if_due(run, &row));
-    SHD_TRY(report_row(run, &row));
-    return save_if_due(run);
+    count_sources(run, place_of(run).sequence, &row);
+    sherd_status status = evaluate_if_due(run, &row);
+    if (status != SHERD_OK) return end_unvalidated(run, &row, status);
+    report_row(run, &row);
+    return save_if_due(run, result.flags & FLAG_SAVE);
+}
+
+/* Rows that could not be written end the run; a checkpoint less on a full disk may have made room for them. */
+static sherd_status settle_rows(job_run *run) {
+    if (run->row_status == SHERD_OK)
+        return run->cut_short ? shd_fail(SHERD_PEER, "rank 0 cannot write metrics.jsonl, and ends the run") : SHERD_OK;
+    bool written = shd_metrics_flush(run->metrics) == SHERD_OK;
+    return shd_fail(run->row_status, "%s; the run ended after step %lld, which is saved%s", run->row_cause,
+                    (long long)run->summary.step, written ? ", and the row was written then" : "");
 }
 
 static sherd_status run_steps(job_run *run) {
     run->row_end_ms = shd_clock_ms();
-    while (run->summary.step < run->job->train.steps && !run->summary.stopped) SHD_TRY(run_step(run));
-    return SHERD_OK;
+    run->saver.begun_ms = shd_clock_ms();
+    while (run->summary.step < run->job->train.steps && !run->summary.stopped && !run->cut_short)
+        SHD_TRY(run_step(run));
+    return settle_rows(run);
 }
 
 /* --- the start ---------------------------------------------------------------------------------------------------- */
@@ -247,12 +293,11 @@ static sherd_status start_feeds(job_run *run) {
     if (run->validation_data)
         SHD_TRY(shd_job_create_feed(job, run->validation_data, &run->options, 1, &run->validation));
     SHD_TRY(shd_job_create_feed(job, run->training_data, &run->options, run->options.micro_steps, &run->training));
-    return shd_feed_start(run->training, next_sequence(run), job->train.steps - run->summary.step);
+    return shd_feed_start(run->training, place_of(run).sequence, job->train.steps - run->summary.step);
 }
 
-static sherd_status fill(job_run *run) {
+static sherd_status fill_afresh(job_run *run) {
     const shd_job *job = run->job;
-    if (run->from.path) return sherd_session_load(run->session, run->from.path, NULL);
     if (!job->model.init.path) {
         shd_model_random random = {.model = run->model, .seed = (uint64_t)job->train.seed};
         return sherd_session_fill(run->session, shd_model_fill_random, &random);
@@ -262,6 +307,63 @@ static sherd_status fill(job_run *run) {
     sherd_status status = sherd_session_fill(run->session, shd_weights_file_fill, file);
     shd_weights_file_close(file);
     return status;
+}
+
+/* Whether every pattern of what is not to be loaded has a tensor. */
+static sherd_status check_skipped(const shd_job *job, const sherd_model *model) {
+    const shd_job_texts *skip = &job->checkpoint.resume_skip;
+    for (int32_t i = 0; i < skip->count; i++) {
+        int32_t t = 0;
+        while (t < model->tensor_count && !shd_pattern_matches(skip->items[i], model->tensors[t].name)) t++;
+        if (t == model->tensor_count)
+            return shd_job_fail_within(job,
+                                       shd_pattern_fail("checkpoint.resume_skip", skip->items[i], model->tensors, t));
+    }
+    return SHERD_OK;
+}
+
+/* What the checkpoint has of parameters; what is not to be loaded is as in a fresh run. */
+static sherd_status load_weights(job_run *run) {
+    const shd_job_texts *skip = &run->job->checkpoint.resume_skip;
+    sherd_load load = SHERD_LOAD_INIT;
+    load.weights_only = true;
+    load.skip_patterns = skip->items;
+    load.skip_pattern_count = skip->count;
+    SHD_TRY(check_skipped(run->job, shd_model_describe(run->model)));
+    if (skip->count > 0) SHD_TRY(fill_afresh(run));
+    return sherd_session_load_with(run->session, run->from.path, &load, NULL);
+}
+
+static void take_place(job_run *run) {
+    run->summary.first_step = run->summary.step = run->from.place.step;
+    run->summary.tokens_seen = run->from.place.tokens_seen;
+}
+
+static shd_resume_report report_of(const job_run *run) {
+    return is_first_rank(run) ? SHD_REPORT_ALL : SHD_REPORT_NOTHING;
+}
+
+/* All ranks have looked for themselves, and must have found the same. */
+static sherd_status compare_choice(job_run *run) {
+    const char *path = run->from.path ? run->from.path : "";
+    return shd_session_compare(run->session, "a checkpoint to go on from", shd_hash_text(0, path));
+}
+
+/* Damage shows while values are read, on all ranks alike; then they go on from an older checkpoint together. */
+static sherd_status load_whole(job_run *run) {
+    for (;;) {
+        sherd_status status = sherd_session_load(run->session, run->from.path, NULL);
+        if (status != SHERD_DATA || !shd_resume_has_older(run->job, &run->from)) return status;
+        SHD_TRY(shd_resume_find_older(run->job, run->training_data, report_of(run), &run->from));
+        take_place(run);
+        SHD_TRY(compare_choice(run));
+    }
+}
+
+static sherd_status fill(job_run *run) {
+    SHD_TRY(compare_choice(run));
+    if (!run->from.path) return fill_afresh(run);
+    return run->from.weights_only ? load_weights(run) : load_whole(run);
 }
 
 static sherd_status start(job_run *run) {
@@ -275,7 +377,16 @@ static sherd_status start(job_run *run) {
     SHD_TRY(fill(run));
     if (run->job->train.sample_tokens > 0)
         SHD_TRY(shd_sample_create(run->job, &run->options, run->model, run->pool, &run->sample));
-    if (is_first_rank(run)) SHD_TRY(shd_metrics_open(run->job->log.dir, run->from.step, &run->metrics));
+    if (is_first_rank(run)) SHD_TRY(shd_metrics_open(run->job->log.dir, run->from.place.step, &run->metrics));
+    int64_t saved_step = run->from.path && !run->from.weights_only ? run->from.place.step : -1;
+    run->saver = (shd_saver){.job = run->job,
+                             .session = run->session,
+                             .hooks = run->hooks,
+                             .speaks = is_first_rank(run),
+                             .note = make_note,
+                             .user = run,
+                             .begun_step = saved_step,
+                             .saved_step = saved_step};
     return start_feeds(run);
 }
 
@@ -291,9 +402,11 @@ static void log_start(const job_run *run) {
             run->options.threads == 1 ? "" : "s", run->options.stage, shd_gather_text(&plan->policy),
             shd_precision_text(&plan->policy).text);
     shd_dataset_log(run->training_data);
-    if (run->from.path)
+    if (run->from.weights_only)
+        shd_log(SHERD_LOG_INFO, "starts at step 0 with the parameters of %s", run->from.path);
+    else if (run->from.path)
         shd_log(SHERD_LOG_INFO, "resumed from %s: %lld of %lld steps are done", run->from.path,
-                (long long)run->from.step, (long long)job->train.steps);
+                (long long)run->from.place.step, (long long)job->train.steps);
 }
 
 static void warn_if_untrained(const job_run *run) {
@@ -326,10 +439,9 @@ static sherd_status train(job_run *run, const sherd_options *place) {
         return shd_fail(SHERD_CONFIG, "run.ranks is %d, but %d ranks were started", run->options.world_size,
                         place->world_size);
     SHD_TRY(open_data(run));
-    SHD_TRY(shd_resume_find(run->job, run->training_data, is_first_rank(run), &run->from));
-    run->summary.first_step = run->summary.step = run->from.step;
-    run->summary.tokens_seen = run->from.tokens_seen;
-    if (run->from.step >= run->job->train.steps) {
+    SHD_TRY(shd_resume_find(run->job, run->training_data, report_of(run), &run->from));
+    take_place(run);
+    if (run->from.place.step >= run->job->train.steps) {
         if (is_first_rank(run))
             shd_log(SHERD_LOG_INFO, "nothing to do: %s has all steps up to train.steps, %lld; raise it to go on",
                     run->from.path, (long long)run->job->train.steps);
@@ -345,6 +457,13 @@ static sherd_status train(job_run *run, const sherd_options *place) {
         log_time(run);
     }
     return SHERD_OK;
+}
+
+/* A run that came to its end, all of whose checkpoints but the last may be missing. */
+static sherd_status judge(job_run *run) {
+    run->summary.saves = run->saver.total;
+    if (run->hooks->finished) run->hooks->finished(run->hooks->user, &run->summary);
+    return shd_saver_verdict(&run->saver);
 }
 
 static void fini(job_run *run) {
@@ -368,7 +487,7 @@ sherd_status shd_train_run(const shd_job *job, const sherd_options *place, const
     run.options.rank = place->rank;
     run.options.rendezvous = place->rendezvous;
     sherd_status status = train(&run, place);
-    if (status == SHERD_OK && run.hooks->finished) run.hooks->finished(run.hooks->user, &run.summary);
+    if (status == SHERD_OK) status = judge(&run);
     if (status != SHERD_OK && run.hooks->failed) run.hooks->failed(run.hooks->user, status);
     fini(&run);
     return status;
@@ -376,13 +495,19 @@ sherd_status shd_train_run(const shd_job *job, const sherd_options *place, const
 
 /* --- looking without starting ------------------------------------------------------------------------------------- */
 
-static sherd_status check_init(const shd_job *job) {
-    shd_model *model;
+static sherd_status check_init_file(const shd_job *job, const shd_model *model) {
     shd_weights_file *file;
     if (!job->model.init.path) return SHERD_OK;
+    SHD_TRY(shd_weights_file_open(job->model.init.path, model, &file));
+    shd_weights_file_close(file);
+    return SHERD_OK;
+}
+
+static sherd_status check_init(const shd_job *job) {
+    shd_model *model;
     SHD_TRY(shd_job_model(job, &model));
-    sherd_status status = shd_weights_file_open(job->model.init.path, model, &file);
-    if (status == SHERD_OK) shd_weights_file_close(file);
+    sherd_status status = check_skipped(job, shd_model_describe(model));
+    if (status == SHERD_OK) status = check_init_file(job, model);
     shd_model_destroy(model);
     return status;
 }
@@ -391,7 +516,7 @@ static sherd_status check_init(const shd_job *job) {
  * would be lost. */
 static sherd_status check_validation(job_run *run) {
     const shd_job *job = run->job;
-    if (job->train.evaluate_every == 0 || run->from.step >= job->train.steps) return SHERD_OK;
+    if (job->train.evaluate_every == 0 || run->from.place.step >= job->train.steps) return SHERD_OK;
     SHD_TRY(shd_job_create_feed(job, run->validation_data, &run->options, 1, &run->validation));
     for (int64_t index = 0; index < run->evaluation.micro_batch_count; index++) {
         int64_t counted;
@@ -400,29 +525,29 @@ static sherd_status check_validation(job_run *run) {
     return SHERD_OK;
 }
 
-static sherd_status check_data(job_run *run) {
+static sherd_status check_data(job_run *run, shd_resume_report report) {
     SHD_TRY(open_data(run));
     SHD_TRY(shd_dataset_sample(run->training_data));
     if (run->validation_data) SHD_TRY(shd_dataset_sample(run->validation_data));
-    SHD_TRY(shd_resume_find(run->job, run->training_data, false, &run->from));
+    SHD_TRY(shd_resume_find(run->job, run->training_data, report, &run->from));
     return check_validation(run);
 }
 
-static sherd_status check_all(job_run *run, const shd_plan *plan) {
+static sherd_status check_all(job_run *run, const shd_plan *plan, bool tells) {
     SHD_TRY(shd_preflight_memory(run->job, plan));
     SHD_TRY(check_init(run->job));
-    SHD_TRY(check_data(run));
-    bool writes = run->from.step < run->job->train.steps;
+    SHD_TRY(check_data(run, tells ? SHD_REPORT_DAMAGE : SHD_REPORT_NOTHING));
+    bool writes = run->from.place.step < run->job->train.steps;
     return writes ? shd_preflight_outputs(run->job, plan) : SHERD_OK;
 }
 
-sherd_status shd_train_check(const shd_job *job, int64_t *first_step) {
+sherd_status shd_train_check(const shd_job *job, bool tells, int64_t *first_step) {
     job_run run = {.job = job};
     shd_plan *plan;
     shd_job_options(job, &run.options);
     SHD_TRY(shd_job_plan(job, (int32_t)job->shard.stage, 0, &plan));
-    sherd_status status = check_all(&run, plan);
-    if (status == SHERD_OK) *first_step = run.from.step;
+    sherd_status status = check_all(&run, plan, tells);
+    if (status == SHERD_OK) *first_step = run.from.place.step;
     shd_plan_destroy(plan);
     fini(&run);
     return status;

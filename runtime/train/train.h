@@ -29,12 +29,25 @@ typedef struct shd_train_step {
     int64_t peak_bytes; /* largest over the ranks */
 } shd_train_step;
 
+/* A checkpoint that is complete, in checkpoint.dir. */
+typedef struct shd_train_save {
+    int64_t step;                    /* completed steps */
+    int64_t raw_bytes, stored_bytes; /* of all ranks: values, and what they take in files */
+    double seconds;                  /* from its begin to its end */
+} shd_train_save;
+
+/* How many of this run's checkpoints are complete, and how many could not be saved. */
+typedef struct shd_train_saves {
+    int64_t saved_count, failed_count;
+} shd_train_saves;
+
 /* How a run went, as far as it came; the same on every rank. */
 typedef struct shd_train_summary {
-    int64_t first_step, step;   /* completed steps when it started and when it ended */
-    int64_t tokens_seen;        /* since step 0 */
-    int64_t skipped_count;      /* of this run's steps */
-    bool stopped;               /* hooks.stopping ended it */
+    int64_t first_step, step; /* completed steps when it started and when it ended */
+    int64_t tokens_seen;      /* since step 0 */
+    int64_t skipped_count;    /* of this run's steps */
+    bool stopped;             /* hooks.stopping ended it; its last step is saved */
+    shd_train_saves saves;
     double loss;                /* of the last step; NaN when there was none, or no target in it */
     double validation_loss;     /* the last one; likewise */
     double validation_accuracy; /* likewise, and NaN without classes */
@@ -44,10 +57,16 @@ typedef struct shd_train_summary {
 typedef struct shd_train_hooks {
     void (*started)(void *user, int64_t step); /* before the first step: completed steps, 0 or where it resumes */
     void (*stepped)(void *user, const shd_train_step *row);
-    void (*saved)(void *user, int64_t step); /* a checkpoint of `step` completed steps is in checkpoint.dir */
-    bool (*stopping)(void *user); /* asked before every step; true on any rank: all ranks end together after this step,
-                                   * and nothing more is saved */
-    void (*finished)(void *user, const shd_train_summary *summary); /* at the end of a run that has not failed */
+    void (*saved)(void *user, const shd_train_save *save);
+    /* true: a save begins; false: none is under way any more. */
+    void (*saving)(void *user, bool under_way);
+    /* Both are asked several times in every step, the last time just before its end. stopping: true on any rank: all ranks
+     * end together after this step, when its state is saved. save_asked: whether somebody has asked for a checkpoint since
+     * it was called last: true on any rank: one is saved after this step, and training goes on. */
+    bool (*stopping)(void *user);
+    bool (*save_asked)(void *user);
+    /* At the end of a run that has come to its end; `failed` may follow, where checkpoints could not be saved. */
+    void (*finished)(void *user, const shd_train_summary *summary);
     /* Of one that has, before anything is given back, which can take long: sherd_last_error() is why. */
     void (*failed)(void *user, sherd_status status);
     void *user;
@@ -56,14 +75,16 @@ typedef struct shd_train_hooks {
 /* Looks at all that a job needs beyond its file, without starting or making anything: the model, the session's options,
  * the machine's memory, the init file (names, shapes), data files (header, length, format, ids in samples), a
  * checkpoint to resume from, every row that a validation will read, the folders of outputs and the room there. One process does it before ranks are started.
+ * `tells`: log what is damaged there, or short.
  * *first_step: where the job would begin, completed steps; not below train.steps when there is nothing to do.
  * Fails: CONFIG, DATA (file and place), IO, MEMORY. */
-sherd_status shd_train_check(const shd_job *job, int64_t *first_step);
+sherd_status shd_train_check(const shd_job *job, bool tells, int64_t *first_step);
 
 /* Trains until train.steps. `place`: rank, world_size and rendezvous of this process (sherd_options_from_env); the rest
  * of it is not looked at. Collective over the ranks of the job, which must have the same job. `hooks` may be NULL. A
  * finished job that is started again does nothing, and says so: then first_step = step in the summary.
- * Fails: CONFIG, DATA, IO, NUMERIC (the step is named), MEMORY, and 100 and above when ranks are lost. */
+ * Fails: CONFIG, DATA, IO (also when a checkpoint could not be saved, however the run went otherwise), NUMERIC (the step is
+ * named), MEMORY, and 100 and above when ranks are lost. */
 sherd_status shd_train_run(const shd_job *job, const sherd_options *place, const shd_train_hooks *hooks);
 
 #endif

@@ -488,7 +488,8 @@ class Train(unittest.TestCase):
             job.send_signal(number)
             self.assertEqual(job.wait(timeout=10), 128 + number)
             said = job.stderr.read()
-            self.assertRegex(said, r"sherd: no checkpoint was saved: the (\d+ steps|one step) of this run (are|is) lost; " + ("lower" if every else "set") + " checkpoint.every\n")
+            self.assertIn(f"sherd: SIG{number.name[3:]}: stops after this step, once it is saved\n", said)
+            self.assertRegex(said, r"sherd: the newest checkpoint is \S+/step-\d{8}; nothing is lost\n")
             self.assertNotIn("failed", said)
             with open(os.path.join(job.run_dir, "metrics.jsonl")) as file:
                 self.assertTrue(file.read().endswith("}\n"))
@@ -541,10 +542,9 @@ class Train(unittest.TestCase):
         job.send_signal(signal.SIGTERM)
         self.assertEqual(job.wait(timeout=10), 143)
         said = job.stderr.read()
-        newest = re.search(r"the newest checkpoint is (\S+); \d steps? after it (is|are) lost\n", said) if "newest" in said else None
-        self.assertTrue(newest or "no checkpoint was saved: the one step" in said, said)
-        if newest:
-            self.assertTrue(os.path.exists(os.path.join(newest.group(1), "manifest.json")))
+        newest = re.search(r"the newest checkpoint is (\S+); nothing is lost\n", said)
+        self.assertTrue(newest, said)
+        self.assertTrue(os.path.exists(os.path.join(newest.group(1), "manifest.json")))
 
     def test_a_longer_run_says_that_its_schedule_is_longer(self):
         for schedule, told in (("cosine", 1), ("constant", 0)):
@@ -626,14 +626,56 @@ class Train(unittest.TestCase):
         job.terminate()
         self.assertEqual(job.wait(timeout=10), 143)
 
-    def test_usr1_does_not_end_the_job(self):
-        job = self.start_long_job()
-        job.send_signal(signal.SIGUSR1)
-        time.sleep(0.2)
-        self.assertIsNone(job.poll())
+    def test_usr1_saves_and_goes_on(self):
+        for to_rank in (None, 1):
+            job = self.start_long_job(settings=("checkpoint.every=0",))
+            os.kill(job.pid if to_rank is None else self.ranks_of(job.pid)[to_rank], signal.SIGUSR1)
+            found = wait_for(lambda: steps_in(os.path.join(job.run_dir, "checkpoints")))
+            rows = os.path.join(job.run_dir, "metrics.jsonl")
+            before = os.path.getsize(rows)
+            self.assertTrue(wait_for(lambda: os.path.getsize(rows) > before), "training has ended")
+            self.assertEqual(steps_in(os.path.join(job.run_dir, "checkpoints")), found)
+            job.terminate()
+            self.assertEqual(job.wait(timeout=10), 143)
+            self.assertRegex(job.stderr.read(), r"sherd: saved \S+/step-\d{8}: [0-9.]+ of [0-9.]+ [KM]iB, in [0-9.]+ s\n")
+
+    def test_one_rank_that_is_told_stops_all_when_they_have_saved(self):
+        job = self.start_long_job(settings=("checkpoint.every=0",))
+        os.kill(self.ranks_of(job.pid)[1], signal.SIGTERM)
+        self.assertEqual(job.wait(timeout=20), 143)
+        self.assertIn("nothing is lost", job.stderr.read())
+        self.assertEqual(len(steps_in(os.path.join(job.run_dir, "checkpoints"))), 1)
+
+    def test_a_request_that_comes_twice_at_once_is_one(self):
+        """As `timeout` does: to its child, and to the group that the child is in."""
+        for ranks in ("1", "2"):
+            job = self.start_long_job(ranks, settings=("checkpoint.every=0",))
+            for _ in range(5):
+                job.send_signal(signal.SIGTERM)
+                time.sleep(0.002)
+            self.assertEqual(job.wait(timeout=20), 143)
+            self.assertIn("nothing is lost", job.stderr.read())
+
+    def test_minutes_between_checkpoints_are_counted(self):
+        job = self.start_long_job(settings=("checkpoint.every=0", "checkpoint.every_minutes=0.005", "checkpoint.keep=0"))
+        self.assertTrue(wait_for(lambda: len(steps_in(os.path.join(job.run_dir, "checkpoints"))) >= 3))
         job.terminate()
-        self.assertEqual(job.wait(timeout=10), 143)
-        self.assertIn("USR1", job.stderr.read())
+        self.assertEqual(job.wait(timeout=20), 143)
+
+
+def wait_for(condition, timeout=20):
+    deadline = time.time() + timeout
+    while time.time() < deadline:
+        found = condition()
+        if found:
+            return found
+        time.sleep(0.01)
+    return None
+
+
+def steps_in(folder):
+    """The complete checkpoints."""
+    return sorted(name for name in os.listdir(folder) if re.fullmatch(r"step-\d{8}", name)) if os.path.isdir(folder) else []
 
 
 def alive(pid):

@@ -108,7 +108,7 @@ static void check_json(const json_t *json, int ranks, int stage, const char *gat
         cr_assert_eq(integer_of(row, "stage"), s);
         cr_assert_str_eq(json_string_value(json_object_get(row, "gather")), s && ranks > 1 ? gather : "none");
         json_object_foreach((json_t *)categories, key, value) sum += json_integer_value(value);
-        cr_assert_eq(json_object_size(categories), 8);
+        cr_assert_eq(json_object_size(categories), 9);
         cr_assert_eq(integer_of(row, "allocated_bytes"), sum);
         /* The papers' formula, and at most a block a unit and rank of padding. */
         json_int_t padding = integer_of(row, "model_state_bytes") - states[s];

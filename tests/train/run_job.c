@@ -32,8 +32,8 @@ void make_tokens(const char *path, int64_t count, uint32_t seed) {
 
 typedef struct watcher {
     job_result *result; /* rank 0's; else NULL */
-    bool stops;
-    int64_t stop_step, step, calls;
+    bool stops, asks;
+    int64_t stop_step, asking_step, step, calls;
 } watcher;
 
 static void stepped(void *user, const shd_train_step *row) {
@@ -50,6 +50,19 @@ static void stepped(void *user, const shd_train_step *row) {
 static bool stopping(void *user) {
     const watcher *watch = user;
     return watch->stops && watch->step >= watch->stop_step;
+}
+
+static bool asking(void *user) {
+    watcher *watch = user;
+    bool now = watch->asks && watch->step >= watch->asking_step;
+    if (now) watch->asks = false;
+    return now;
+}
+
+static void saved(void *user, const shd_train_save *save) {
+    watcher *watch = user;
+    if (watch->result && watch->result->save_count < MAX_STEPS)
+        watch->result->save_steps[watch->result->save_count++] = save->step;
 }
 
 static void finished(void *user, const shd_train_summary *summary) {
@@ -71,12 +84,30 @@ static sherd_status run_rank(const shd_job *job, int32_t rank, const char *name,
     place.rank = rank;
     place.world_size = (int32_t)job->run.ranks;
     place.rendezvous = name;
-    const shd_train_hooks hooks = {.stepped = stepped, .stopping = stopping, .finished = finished, .user = watch};
+    const shd_train_hooks hooks = {.stepped = stepped,
+                                   .saved = saved,
+                                   .stopping = stopping,
+                                   .save_asked = asking,
+                                   .finished = finished,
+                                   .user = watch};
     return shd_train_run(job, &place, &hooks);
 }
 
-void run_job_stopping(const char *text, const char *const *settings, int32_t stopping_rank, int64_t stop_step,
-                      job_result *out) {
+/* What is to be told to whom. */
+typedef struct orders {
+    int32_t stopping_rank, asking_rank; /* -1: none */
+    int64_t stop_step, asking_step;
+} orders;
+
+static watcher watcher_of(const orders *told, int32_t rank, job_result *result) {
+    return (watcher){.result = result,
+                     .stops = rank == told->stopping_rank,
+                     .asks = rank == told->asking_rank,
+                     .stop_step = told->stop_step,
+                     .asking_step = told->asking_step};
+}
+
+static void run_ordered(const char *text, const char *const *settings, const orders *told, job_result *out) {
     static int run_count;
     char name[64];
     shd_job_setting list[16];
@@ -92,10 +123,10 @@ void run_job_stopping(const char *text, const char *const *settings, int32_t sto
     for (int32_t r = 1; r < job->run.ranks; r++) {
         children[r] = fork();
         if (children[r] != 0) continue;
-        watcher watch = {.stops = r == stopping_rank, .stop_step = stop_step};
+        watcher watch = watcher_of(told, r, NULL);
         _exit(run_rank(job, r, name, &watch));
     }
-    watcher watch = {.result = out, .stops = stopping_rank == 0, .stop_step = stop_step};
+    watcher watch = watcher_of(told, 0, out);
     out->status[0] = run_rank(job, 0, name, &watch);
     snprintf(out->cause, sizeof out->cause, "%s", sherd_last_error());
     for (int32_t r = 1; r < job->run.ranks; r++) {
@@ -104,6 +135,19 @@ void run_job_stopping(const char *text, const char *const *settings, int32_t sto
         out->status[r] = WIFEXITED(state) ? (sherd_status)WEXITSTATUS(state) : SHERD_INTERNAL;
     }
     shd_job_destroy(job);
+}
+
+void run_job_stopping(const char *text, const char *const *settings, int32_t stopping_rank, int64_t stop_step,
+                      job_result *out) {
+    const orders told = {.stopping_rank = stopping_rank, .stop_step = stop_step, .asking_rank = -1};
+    run_ordered(text, settings, &told, out);
+}
+
+void run_job_asking(const char *text, const char *const *settings, int64_t asking_step, job_result *out) {
+    bool several = false;
+    for (int32_t i = 0; settings && settings[i]; i++) several |= strcmp(settings[i], "run.ranks=2") == 0;
+    const orders told = {.stopping_rank = -1, .asking_rank = several, .asking_step = asking_step};
+    run_ordered(text, settings, &told, out);
 }
 
 void run_job(const char *text, const char *const *settings, job_result *out) {
@@ -115,7 +159,7 @@ sherd_status check_job(const char *text, const char *const *settings) {
     shd_job *job = NULL;
     write_text("job.yaml", text);
     sherd_status status = shd_job_load("job.yaml", list, count_settings(settings, list), &job);
-    if (status == SHERD_OK) status = shd_train_check(job, &(int64_t){0});
+    if (status == SHERD_OK) status = shd_train_check(job, false, &(int64_t){0});
     shd_job_destroy(job);
     return status;
 }

@@ -13,7 +13,8 @@ typedef struct job_result {
     shd_train_summary summary;
     int64_t step_count; /* rows seen by the hook */
     shd_train_step steps[MAX_STEPS];
-    int64_t allocations[MAX_STEPS]; /* calls between a step's row and the one before it */
+    int64_t save_count, save_steps[MAX_STEPS]; /* of checkpoints that the hook was told of */
+    int64_t allocations[MAX_STEPS];            /* calls between a step's row and the one before it */
 } job_result;
 
 /* A small gpt2 on tokens.u16 of the working directory (make_tokens); 12 steps of 12 sequences of 8 tokens. */
@@ -25,6 +26,8 @@ void make_tokens(const char *path, int64_t count, uint32_t seed);
  * `stop_step` steps, -1: none. */
 void run_job_stopping(const char *text, const char *const *settings, int32_t stopping_rank, int64_t stop_step,
                       job_result *out);
+/* The same, and rank 1, or the only one, asks for a checkpoint after `asking_step` steps. */
+void run_job_asking(const char *text, const char *const *settings, int64_t asking_step, job_result *out);
 void run_job(const char *text, const char *const *settings, job_result *out);
 /* Loads and checks, without running. */
 sherd_status check_job(const char *text, const char *const *settings);

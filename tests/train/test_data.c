@@ -127,8 +127,8 @@ Test(data, of_a_mixture_goes_on_after_a_stop_as_if_there_had_been_none) {
     expect_ok(&part);
     run_job(small_job, SET(MIXTURE, "checkpoint.dir=again", "log.dir=again", "checkpoint.every=5"), &part);
     expect_ok(&part);
-    cr_assert_eq(part.summary.first_step, 5);
-    for (int s = 0; s < 7; s++) cr_assert_eq(part.steps[s].loss, whole.steps[5 + s].loss);
+    cr_assert_eq(part.summary.first_step, 8);
+    for (int s = 0; s < 4; s++) cr_assert_eq(part.steps[s].loss, whole.steps[8 + s].loss);
     check_rows("again/metrics.jsonl", 12);
     cr_assert_eq(shd_memory_held(SHD_MEMORY_OBJECTS), 0);
 }

@@ -110,9 +110,9 @@ Test(masks, go_on_after_a_resume) {
     run_good(small_job, SET("model.dropout=0.2", "checkpoint.dir=whole", "run.ranks=2"), &whole);
     run_job_stopping(small_job, SET("model.dropout=0.2", "run.ranks=2", "checkpoint.every=5"), 0, 7, &result);
     run_good(small_job, SET("model.dropout=0.2", "run.ranks=2", "train.recompute=attention"), &result);
-    cr_assert_eq(result.summary.first_step, 5);
-    cr_assert_eq(result.step_count, 7);
-    for (int s = 0; s < 7; s++) cr_assert_eq(result.steps[s].loss, whole.steps[5 + s].loss, "step %d", 5 + s);
+    cr_assert_eq(result.summary.first_step, 8);
+    cr_assert_eq(result.step_count, 4);
+    for (int s = 0; s < 4; s++) cr_assert_eq(result.steps[s].loss, whole.steps[8 + s].loss, "step %d", 8 + s);
 }
 
 /* With a learning rate of zero nothing changes from step to step but masks: a step is an epoch. */

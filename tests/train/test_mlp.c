@@ -150,11 +150,12 @@ Test(mlp, goes_on_from_a_checkpoint_as_if_nothing_had_been) {
     expect_ok(&first);
     run_job(classes_job, SET("run.ranks=2", "run.dir=cut", "data.shuffle=true", "checkpoint.every=7"), &second);
     expect_ok(&second);
-    cr_assert_eq(second.summary.first_step, 7);
+    cr_assert_eq(first.summary.step, 10);
+    cr_assert_eq(second.summary.first_step, 10, "the stop has saved");
     cr_assert_eq(second.summary.tokens_seen, 30 * 12);
     for (int64_t s = 0; s < second.step_count; s++) {
-        cr_assert_eq(second.steps[s].loss, whole.steps[s + 7].loss);
-        cr_assert_eq(second.steps[s].accuracy, whole.steps[s + 7].accuracy);
+        cr_assert_eq(second.steps[s].loss, whole.steps[s + 10].loss);
+        cr_assert_eq(second.steps[s].accuracy, whole.steps[s + 10].accuracy);
     }
     cr_assert_eq(second.summary.validation_loss, whole.summary.validation_loss);
     /* Not with other data, or read otherwise. */

@@ -140,34 +140,49 @@ Test(train, allocates_nothing_in_steps_after_the_first) {
 
 /* --- stopping and going on ---------------------------------------------------------------------------------------- */
 
-Test(train, goes_on_as_if_it_had_never_stopped) {
-    job_result whole, part;
-    run_job(small_job, SET("checkpoint.resume=never", "run.ranks=2"), &whole);
-    expect_ok(&whole);
-    run_job_stopping(small_job, SET("checkpoint.dir=again", "log.dir=again", "checkpoint.every=5", "run.ranks=2"), 1, 7,
-                     &part);
-    expect_ok(&part);
-    cr_assert(part.summary.stopped);
-    cr_assert(part.summary.step > 7 && part.summary.step < 12, "step %d", (int)part.summary.step);
-    run_job(small_job, SET("checkpoint.dir=again", "log.dir=again", "checkpoint.every=5", "run.ranks=2"), &part);
-    expect_ok(&part);
-    cr_assert_eq(part.summary.first_step, 5);
-    cr_assert_eq(part.summary.tokens_seen, 12 * 12 * 8);
-    cr_assert_eq(part.step_count, 7);
-    for (int s = 0; s < 7; s++) cr_assert_eq(part.steps[s].loss, whole.steps[5 + s].loss);
-    cr_assert_eq(part.summary.loss, whole.summary.loss);
+/* Rows of all twelve steps, once each and in order. */
+static void expect_rows(const char *path, const job_result *whole) {
     size_t length;
-    char *rows = read_file("again/metrics.jsonl", &length), *line = rows;
+    char *rows = read_file(path, &length), *line = rows;
     for (int s = 0; s < 12; s++, line = strchr(line, '\n') + 1) {
         json_t *row = json_loads(line, JSON_DISABLE_EOF_CHECK, NULL);
         cr_assert_eq(json_integer_value(json_object_get(row, "step")), s);
-        cr_assert_eq(json_real_value(json_object_get(row, "loss")), whole.steps[s].loss);
+        cr_assert_eq(json_real_value(json_object_get(row, "loss")), whole->steps[s].loss);
+        cr_assert_eq(json_real_value(json_object_get(row, "grad_norm")), whole->steps[s].grad_norm);
         cr_assert_eq(json_integer_value(json_object_get(row, "tokens_seen")), (s + 1) * 96);
         json_decref(row);
     }
     cr_assert_eq(*line, 0);
     free(rows);
-    cr_assert_eq(access("again/metrics.jsonl.1", F_OK), 0);
+}
+
+/* Stopped, it goes on where it stopped; killed since the last save, from there, and rows that come twice step aside. */
+Test(train, goes_on_as_if_it_had_never_stopped) {
+    job_result whole, part;
+    run_job(small_job, SET("checkpoint.resume=never", "run.ranks=2"), &whole);
+    expect_ok(&whole);
+    for (int killed = 0; killed < 2; killed++) {
+        const char *const *again =
+            killed ? SET("checkpoint.dir=killed", "log.dir=killed", "checkpoint.every=5", "run.ranks=2")
+                   : SET("checkpoint.dir=again", "log.dir=again", "checkpoint.every=5", "run.ranks=2");
+        int first = killed ? 5 : 8;
+        run_job_stopping(small_job, again, 1, 7, &part);
+        expect_ok(&part);
+        cr_assert(part.summary.stopped);
+        cr_assert_eq(part.summary.step, 8);
+        cr_assert_eq(part.summary.saves.saved_count, 2);
+        if (killed) cr_assert_eq(rename("killed/step-00000008", "gone"), 0);
+        run_job(small_job, again, &part);
+        expect_ok(&part);
+        cr_assert_eq(part.summary.first_step, first);
+        cr_assert_eq(part.summary.tokens_seen, 12 * 12 * 8);
+        cr_assert_eq(part.step_count, 12 - first);
+        for (int s = first; s < 12; s++) cr_assert_eq(part.steps[s - first].loss, whole.steps[s].loss);
+        cr_assert_eq(part.summary.loss, whole.summary.loss);
+        expect_rows(killed ? "killed/metrics.jsonl" : "again/metrics.jsonl", &whole);
+    }
+    cr_assert_eq(access("again/metrics.jsonl.1", F_OK), -1);
+    cr_assert_eq(access("killed/metrics.jsonl.1", F_OK), 0);
 }
 
 Test(train, does_nothing_for_a_job_that_is_finished) {
