@@ -1,13 +1,13 @@
 /* Reads checkpoints of any layout: whatever ranges the files hold, any ranges can be had.
  *
  * Every block that is touched is read whole and its checksum verified, so a value that comes out is the value that was
- * saved, or the call fails and names the file, the tensor, the state and the elements. Of copies, the first file's are
- * taken. Threads: a reader is for one thread at a time. */
+ * saved, or the call fails and names the file, the tensor, the state and the elements. Of copies one is taken. Threads: a reader is for one thread at a time. */
 #ifndef SHD_IO_CHECKPOINT_READER_H
 #define SHD_IO_CHECKPOINT_READER_H
 
 #include "io/checkpoint.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 
 enum { SHD_READER_THREADS_MAX = 64 };
@@ -26,6 +26,8 @@ typedef struct shd_reader_config {
     void *memory;    /* shd_reader_memory_bytes(threads), SHD_BLOCK_ALIGN_BYTES aligned; borrowed for the call */
     /* Where .run is NULL, INT8 that is wanted of FP32, or the other way round, is refused. */
     shd_reader_convert convert;
+    /* Other processes of this host read the same blocks: through the page cache, so that the disk is read once. */
+    bool cached;
 } shd_reader_config;
 
 /* Room for `threads` decoders, to be planned: for each a block as stored, a block of values, and a codec. */
@@ -35,8 +37,11 @@ typedef struct shd_reader shd_reader;
 
 /* Opens all files of a checkpoint and reads what they hold.
  * Owns: `checkpoint` is borrowed until the end; destroy *out with shd_reader_destroy.
- * Fails: DATA (a file is damaged, or not the one that the manifest was made for), IO, MEMORY. */
+ * Fails: DATA (a file is damaged, or not the one that the manifest was made for), UNSUPPORTED (a file requires what this
+ * build does not know), IO, MEMORY. */
 sherd_status shd_reader_create(const shd_checkpoint *checkpoint, shd_reader **out);
+/* The same of the folder at `path`, with the manifest's step, world_size and files. Neither is used afterwards. */
+sherd_status shd_reader_open(const char *path, const shd_checkpoint_manifest *manifest, shd_reader **out);
 /* Accepts NULL. */
 void shd_reader_destroy(shd_reader *reader);
 
@@ -51,14 +56,14 @@ sherd_status shd_reader_read(shd_reader *reader, const shd_checkpoint_slice *wan
 
 /* Takes the next `count` values. */
 typedef sherd_status (*shd_value_sink)(void *user, const float *values, int64_t count);
-/* Elements [first, first + count) of a tensor's state, in order and once each, as FP32, a block at a time: each one
- * verified before its values are handed out. Memory is the reader's own, that of some blocks. `convert` (may be NULL) is
- * for INT8. Fails: DATA, IO, MEMORY, what the sink or convert returned. */
+/* Elements [first, first + count) of a tensor's state, in order and once each, as FP32, at most a block at a time: each
+ * block verified before its values are handed out. Memory is the reader's own, that of some blocks; the block read last is
+ * kept, so ranges that follow each other cost no more than one range. `convert` (may be NULL) is for INT8.
+ * Fails: DATA, IO, MEMORY, what the sink or convert returned. */
 sherd_status shd_reader_stream(shd_reader *reader, const char *tensor, const char *state, int64_t first, int64_t count,
                                const shd_reader_convert *convert, shd_value_sink sink, void *user);
 
-/* The same with a reader of its own, for one use; the whole of the state, which has no elements where the tensor has no
- * such state. */
+/* The same with a reader of its own, for one use; streaming gives all elements of a state that the manifest has. */
 sherd_status shd_checkpoint_read(const shd_checkpoint *checkpoint, const shd_checkpoint_slice *wanted, int64_t count,
                                  const shd_reader_config *config);
 sherd_status shd_checkpoint_stream(const shd_checkpoint *checkpoint, const char *tensor, const char *state,
@@ -66,21 +71,20 @@ sherd_status shd_checkpoint_stream(const shd_checkpoint *checkpoint, const char 
 
 /* What is wrong, in one piece of a checkpoint. */
 typedef struct shd_damage {
-    const char *path; /* of the file */
+    const char *path; /* of the file, or of the folder where elements are in no file */
     /* The block that cannot be used; NULL when it is the file as such: missing, cut, longer, swapped, or its head or
      * index damaged, so that all in it is lost. */
     const char *tensor, *state;
     int64_t first, count;
-    const char *cause; /* a whole sentence, with the path and the block */
+    const char *cause; /* whole, with the path and the block */
 } shd_damage;
 /* What verifying has done so far; `damage` is NULL when it is progress alone. */
 typedef void (*shd_verify_report)(void *user, const shd_damage *damage, int64_t done_bytes, int64_t total_bytes);
 
-/* Reads every byte of every file and goes on after damage, each piece of which it reports; reports progress after every
- * block. Also checks that the blocks have every element that the manifest says. `report` is called on this thread.
- * *damaged (may be NULL) is the number of pieces. Fails: MEMORY; OK also with damage, which includes files that the
- * system cannot read. */
-sherd_status shd_checkpoint_verify(const shd_checkpoint *checkpoint, shd_verify_report report, void *user,
-                                   int64_t *damaged);
+/* Reads every byte of every file of the checkpoint in the folder `path`, the manifest first, and goes on after damage,
+ * each piece of which it reports, and progress after every block. Also checks that together the files have every element
+ * that the manifest says. `report` is called on this thread. *damaged (may be NULL) is the number of pieces.
+ * Fails: MEMORY. What cannot be read or opened, for whatever reason, is damage. */
+sherd_status shd_checkpoint_verify(const char *path, shd_verify_report report, void *user, int64_t *damaged);
 
 #endif

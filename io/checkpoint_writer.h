@@ -56,7 +56,8 @@ sherd_status shd_writer_create(const shd_writer_config *config, shd_writer **out
  * threads. What is WRITTEN stays. Accepts NULL. */
 void shd_writer_destroy(shd_writer *writer);
 
-/* From IDLE. A thread makes `folder` where it is missing, and the rank's file in it; this returns at once. */
+/* From IDLE. A thread makes `folder` where it is missing, enters it (shd_checkpoint_partial_enter) and makes the rank's file
+ * in it; this returns at once. */
 void shd_writer_begin(shd_writer *writer, const char *folder, int64_t step, int32_t rank);
 /* The values of `ticket` may be read from now on and must not change until it is done; each ticket once. They are
  * written in the order of these calls. */
@@ -82,8 +83,8 @@ typedef struct shd_writer_totals {
 /* Of WRITTEN. */
 shd_writer_totals shd_writer_totals_of(const shd_writer *writer);
 
-/* From WRITTEN, once the checkpoint was committed or discarded, or from FAILED: lets go of the file, which so long was
- * locked as somebody's. IDLE again. */
+/* From WRITTEN, once the checkpoint was committed or discarded, or from FAILED: lets go of file and folder, which so
+ * long were locked as somebody's. IDLE again. */
 void shd_writer_close(shd_writer *writer);
 
 #endif
