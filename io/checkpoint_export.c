@@ -1,6 +1,7 @@
 #include "io/checkpoint_export.h"
 
 #include "io/checkpoint_pick.h"
+#include "io/file.h"
 #include "io/folder.h"
 #include "io/hugging_face.h"
 #include "io/parameter_reader.h"
