@@ -10,6 +10,7 @@
 #include "runtime/train/train.h"
 
 #include <inttypes.h>
+#include <sherd/log.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -177,12 +178,19 @@ static int run_rank(const train_request *request, const shd_job *job) {
     return shd_train_rank_run(&rank);
 }
 
+/* What the checks before a start have to say; errors are returned. */
+static void say_warning(void *user, sherd_log_level level, const char *line) {
+    (void)user;
+    fprintf(stderr, level == SHERD_LOG_WARN ? "sherd: warning: %s\n" : "sherd: %s\n", line);
+}
+
 /* One process of a job looks at everything and holds its folders: the launcher; without one of ours, the first rank. */
 static int start(const train_request *request, const shd_job *job, int argc, char **argv) {
     bool is_rank = request->launched || request->joins;
     bool is_first = !is_rank || (request->joins && !strcmp(getenv("RANK"), "0"));
     int64_t first_step = 0;
     shd_claim claim = SHD_CLAIM_INIT;
+    sherd_log_set(say_warning, NULL, SHERD_LOG_INFO);
     sherd_status status = is_first || request->dry_run ? shd_train_check(job, request->dry_run, &first_step) : SHERD_OK;
     if (status == SHERD_OK && request->dry_run) return shd_train_dry_run_say(job, first_step);
     if (status == SHERD_OK && is_first) status = shd_claim_take(job, &claim);

@@ -72,6 +72,10 @@ void shd_job_options(const shd_job *job, sherd_options *out) {
     out->threads = shd_job_threads(job);
     out->timeout_s = job->run.timeout_s;
     out->start_timeout_s = job->run.start_timeout_s;
+    out->checkpoint.compression = (int32_t)job->checkpoint.compression;
+    out->checkpoint.async = job->checkpoint.async;
+    out->checkpoint.keep = (int32_t)job->checkpoint.keep;
+    out->checkpoint.keep_every = (int32_t)job->checkpoint.keep_every;
 }
 
 /* The least number that rounds to infinity in fp16, which ends at 65504. */

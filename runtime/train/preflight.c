@@ -1,5 +1,6 @@
 #include "runtime/train/preflight.h"
 
+#include "io/checkpoint_folder.h"
 #include "io/file.h"
 #include "io/folder.h"
 #include "io/job_keys.h"
@@ -100,26 +101,50 @@ static int64_t count_stored_bytes(const shd_plan *plan) {
     return bytes;
 }
 
-static sherd_status check_room(const shd_job *job, const shd_plan *plan, const char *above) {
+/* What the checkpoints that are there take; 0: none, or nobody knows. */
+static int64_t count_bytes_there(const char *dir) {
+    shd_checkpoint_list list = {0};
+    int64_t bytes = 0;
+    if (shd_checkpoint_list_folders(dir, &list) != SHERD_OK) return 0;
+    for (int64_t i = 0; i < list.count; i++)
+        if (!list.entries[i].flaw) bytes += list.entries[i].stored_bytes;
+    shd_checkpoint_list_release(&list);
+    return bytes;
+}
+
+/* Of one save that is refused when there is no room, of the ones that will stay only said: compression makes them
+ * smaller, and others may make room. */
+static sherd_status check_room(const shd_job *job, const shd_plan *plan, const char *above, bool tells) {
     struct statvfs about;
-    int64_t wanted = count_stored_bytes(plan);
+    int64_t wanted = count_stored_bytes(plan), all;
     /* A file system that does not tell may have room. */
     if (statvfs(above, &about) != 0 || about.f_blocks == 0) return SHERD_OK;
     int64_t there = (int64_t)about.f_bavail * (int64_t)about.f_frsize;
-    if (wanted <= there) return SHERD_OK;
-    return shd_job_fail_within(
-        job, shd_fail(SHERD_DATA,
-                      "checkpoint.dir is %s, which has %lld bytes free, but one checkpoint takes %lld; make room, or "
-                      "set checkpoint.dir to where there is some",
-                      job->checkpoint.dir, (long long)there, (long long)wanted));
+    if (wanted > there)
+        return shd_job_fail_within(
+            job,
+            shd_fail(SHERD_DATA,
+                     "checkpoint.dir is %s, which has %lld bytes free, but one checkpoint takes %lld; make room, or "
+                     "set checkpoint.dir to where there is some",
+                     job->checkpoint.dir, (long long)there, (long long)wanted));
+    if (!tells || job->checkpoint.keep == 0 || !shd_mul_checked(wanted, job->checkpoint.keep + 1, &all))
+        return SHERD_OK;
+    int64_t taken = count_bytes_there(job->checkpoint.dir);
+    if (all - taken > there)
+        shd_log(
+            SHERD_LOG_WARN,
+            "checkpoint.dir is %s, which has %lld bytes free; checkpoint.keep %lld and the one being written may take "
+            "%lld together, %lld of them are taken",
+            job->checkpoint.dir, (long long)there, (long long)job->checkpoint.keep, (long long)all, (long long)taken);
+    return SHERD_OK;
 }
 
-sherd_status shd_preflight_outputs(const shd_job *job, const shd_plan *plan) {
+sherd_status shd_preflight_outputs(const shd_job *job, const shd_plan *plan, bool tells) {
     const output checkpoints = {"checkpoint.dir", job->checkpoint.dir}, logs = {"log.dir", job->log.dir};
     char above[SHD_PATH_BYTES];
     SHD_TRY(look(job, &logs, above));
     SHD_TRY(look(job, &checkpoints, above));
-    return check_room(job, plan, above);
+    return check_room(job, plan, above, tells);
 }
 
 /* --- claiming them ------------------------------------------------------------------------------------------------ */
@@ -190,10 +215,21 @@ static bool is_same(const char *a, const char *b) {
     return stat(a, &one) == 0 && stat(b, &other) == 0 && one.st_dev == other.st_dev && one.st_ino == other.st_ino;
 }
 
+/* What killed jobs have left there is of no use, and nobody's: this job alone may write. */
+static void clear_leftovers(const char *dir) {
+    int32_t removed;
+    if (shd_checkpoint_clear_leftovers(dir, &removed) != SHERD_OK)
+        shd_log(SHERD_LOG_WARN, "%s", sherd_last_error());
+    else if (removed > 0)
+        shd_log(SHERD_LOG_INFO, "%s: removed %d unfinished checkpoint%s that a job has left", dir, removed,
+                removed == 1 ? "" : "s");
+}
+
 sherd_status shd_claim_take(const shd_job *job, shd_claim *claim) {
     const output checkpoints = {"checkpoint.dir", job->checkpoint.dir}, logs = {"log.dir", job->log.dir};
     *claim = (shd_claim)SHD_CLAIM_INIT;
     SHD_TRY(take(job, &checkpoints, &claim->locks[0]));
+    clear_leftovers(job->checkpoint.dir);
     return take(job, &logs, is_same(checkpoints.path, logs.path) ? NULL : &claim->locks[1]);
 }
 

@@ -10,8 +10,9 @@
 sherd_status shd_preflight_memory(const shd_job *job, const shd_plan *plan);
 
 /* Looks, without making anything, whether checkpoint.dir and log.dir are folders, or can be made, and can be written,
- * and whether there is room for one checkpoint. Fails: DATA (the key with its place, the folder, the cause). */
-sherd_status shd_preflight_outputs(const shd_job *job, const shd_plan *plan);
+ * and whether there is room for one checkpoint. `tells`: log when there is none for as many as stay. Fails: DATA (the key
+ * with its place, the folder, the cause). */
+sherd_status shd_preflight_outputs(const shd_job *job, const shd_plan *plan, bool tells);
 
 /* The right to write checkpoint.dir and log.dir, for as long as the process and those it has started live: a lock
  * (flock) on a file in each, which the kernel drops with the last of them, however they end. */
@@ -23,7 +24,8 @@ typedef struct shd_claim {
         { -1, -1 }                                                                                                     \
     }
 
-/* Makes both folders, tries whether files can be made in them, and locks them. A job that has just been killed may still
+/* Makes both folders, tries whether files can be made in them, locks them, and removes what killed jobs have left of
+ * checkpoints there. A job that has just been killed may still
  * be ending: its lock is waited for, a few seconds.
  * Owns: release with shd_claim_release, also after a failure. Fails: DATA (a folder that cannot be made or written), IO
  * (another job has it). */

@@ -20,8 +20,13 @@ typedef struct resume_search {
     const shd_job *job;
     const shd_dataset *dataset;
     shd_resume_report report;
-    int64_t below; /* only checkpoints of fewer steps; less than INT64_MAX: one of so many turned out to be damaged */
+    int64_t below; /* only checkpoints of fewer steps */
 } resume_search;
+
+/* What is wrong with the newest of the checkpoints that are damaged; "": none is. */
+typedef struct first_damage {
+    char cause[700];
+} first_damage;
 
 /* --- writing a note ----------------------------------------------------------------------------------------------- */
 
@@ -135,47 +140,50 @@ static sherd_status look(const char *folder) {
     return shd_fail(SHERD_IO, "cannot look into %s, which may be the newest checkpoint: %s", folder, strerror(errno));
 }
 
-/* `*damaged`: it cannot be had, being damaged, which is told: an older one may do. What cannot be read for another reason (a
- * newer version of the format, no permission) may be as good as any, so to pass it over would be to train its steps again:
- * that is a failure. */
-static sherd_status try_candidate(const char *path, const resume_search *search, shd_resume *out, bool *damaged) {
+/* The last failure was damage to the checkpoint at `path`: an older one may do. */
+static void pass_over(const char *path, const resume_search *search, first_damage *damage) {
+    if (search->report != SHD_REPORT_NOTHING)
+        shd_log(SHERD_LOG_WARN, "%s is damaged and is passed over: %s", path, sherd_last_error());
+    if (!damage->cause[0]) snprintf(damage->cause, sizeof damage->cause, "%s", sherd_last_error());
+}
+
+/* Takes the checkpoint at `path`, or passes it over. What cannot be read for another reason (a newer version of the
+ * format, no permission) may be as good as any, so to pass it over would be to train its steps again: a failure. */
+static sherd_status try_candidate(const char *path, const resume_search *search, first_damage *damage,
+                                  shd_resume *out) {
     shd_checkpoint *checkpoint;
     SHD_TRY(look(path));
     sherd_status status = shd_checkpoint_open(path, &checkpoint);
-    *damaged = status == SHERD_DATA;
-    if (*damaged && search->report != SHD_REPORT_NOTHING)
-        shd_log(SHERD_LOG_WARN, "%s is damaged and is passed over: %s", path, sherd_last_error());
-    if (*damaged) return SHERD_OK;
+    if (status == SHERD_DATA) {
+        pass_over(path, search, damage);
+        return SHERD_OK;
+    }
     SHD_TRY(status);
     status = adopt(checkpoint, search, out);
     shd_checkpoint_close(checkpoint);
     return status;
 }
 
-static sherd_status walk(const shd_checkpoint_list *list, const resume_search *search, shd_resume *out) {
-    bool damaged = search->below < INT64_MAX;
-    for (int64_t i = list->count; i-- > 0;) {
+static sherd_status walk(const shd_checkpoint_list *list, const resume_search *search, first_damage *damage,
+                         shd_resume *out) {
+    for (int64_t i = list->count; i-- > 0 && !out->path;) {
         const shd_checkpoint_entry *entry = &list->entries[i];
-        bool this_one;
-        if (!entry->is_step || entry->step >= search->below) continue;
-        SHD_TRY(try_candidate(entry->path, search, out, &this_one));
-        if (out->path) return SHERD_OK;
-        damaged |= this_one;
+        if (entry->is_step && entry->step < search->below) SHD_TRY(try_candidate(entry->path, search, damage, out));
     }
-    if (!damaged) return SHERD_OK;
+    if (out->path || !damage->cause[0]) return SHERD_OK;
     return shd_fail(SHERD_DATA,
-                    "%s: there are checkpoints, but all are damaged; to start from the beginning beside them, say "
-                    "checkpoint.resume: never, or take another checkpoint.dir",
-                    search->job->checkpoint.dir);
+                    "%s; no checkpoint in %s is whole; to start from the beginning beside them, say checkpoint.resume: "
+                    "never, or take another checkpoint.dir",
+                    damage->cause, search->job->checkpoint.dir);
 }
 
 /* Goes on from the newest in checkpoint.dir of fewer than search->below steps that is whole; none: *out is as it was. */
-static sherd_status find_own(const resume_search *search, shd_resume *out) {
+static sherd_status find_own(const resume_search *search, first_damage *damage, shd_resume *out) {
     shd_checkpoint_list list = {0};
     const char *dir = search->job->checkpoint.dir;
     if (access(dir, F_OK) != 0 && (errno == ENOENT || errno == ENOTDIR)) return SHERD_OK;
     SHD_TRY(shd_checkpoint_list_folders(dir, &list));
-    sherd_status status = walk(&list, search, out);
+    sherd_status status = walk(&list, search, damage, out);
     shd_checkpoint_list_release(&list);
     return status;
 }
@@ -221,7 +229,8 @@ static sherd_status find(const resume_search *search, shd_resume *out) {
     *out = (shd_resume){0};
     if (!asked && job->checkpoint.resume.word == SHD_RESUME_NEVER) return warn_of_leftovers(job, search->report);
     if (asked && !job->checkpoint.resume_weights_only) return find_asked(search, asked, out);
-    SHD_TRY(find_own(search, out));
+    first_damage damage = {""};
+    SHD_TRY(find_own(search, &damage, out));
     return asked && !out->path ? find_asked(search, asked, out) : SHERD_OK;
 }
 
@@ -245,9 +254,9 @@ sherd_status shd_resume_find_older(const shd_job *job, const shd_dataset *datase
                                    shd_resume *resume) {
     shd_resume older = {0};
     const resume_search search = {.job = job, .dataset = dataset, .report = report, .below = resume->place.step};
-    if (report != SHD_REPORT_NOTHING)
-        shd_log(SHERD_LOG_WARN, "%s is damaged and is passed over: %s", resume->path, sherd_last_error());
-    sherd_status status = find_own(&search, &older);
+    first_damage damage = {""};
+    pass_over(resume->path, &search, &damage);
+    sherd_status status = find_own(&search, &damage, &older);
     if (status != SHERD_OK) return refused(status);
     shd_resume_fini(resume);
     *resume = older;

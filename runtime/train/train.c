@@ -459,11 +459,14 @@ static sherd_status train(job_run *run, const sherd_options *place) {
     return SHERD_OK;
 }
 
-/* A run that came to its end, all of whose checkpoints but the last may be missing. */
+/* A run that came to its end, or was stopped, all of whose checkpoints but the last may be missing. */
 static sherd_status judge(job_run *run) {
     run->summary.saves = run->saver.total;
     if (run->hooks->finished) run->hooks->finished(run->hooks->user, &run->summary);
-    return shd_saver_verdict(&run->saver);
+    sherd_status status = shd_saver_verdict(&run->saver);
+    if (status == SHERD_OK || !run->summary.stopped) return status;
+    if (is_first_rank(run)) shd_log(SHERD_LOG_WARN, "%s", sherd_last_error());
+    return SHERD_OK;
 }
 
 static void fini(job_run *run) {
@@ -538,7 +541,7 @@ static sherd_status check_all(job_run *run, const shd_plan *plan, bool tells) {
     SHD_TRY(check_init(run->job));
     SHD_TRY(check_data(run, tells ? SHD_REPORT_DAMAGE : SHD_REPORT_NOTHING));
     bool writes = run->from.place.step < run->job->train.steps;
-    return writes ? shd_preflight_outputs(run->job, plan) : SHERD_OK;
+    return writes ? shd_preflight_outputs(run->job, plan, tells) : SHERD_OK;
 }
 
 sherd_status shd_train_check(const shd_job *job, bool tells, int64_t *first_step) {

@@ -83,7 +83,7 @@ sherd_status shd_train_check(const shd_job *job, bool tells, int64_t *first_step
 /* Trains until train.steps. `place`: rank, world_size and rendezvous of this process (sherd_options_from_env); the rest
  * of it is not looked at. Collective over the ranks of the job, which must have the same job. `hooks` may be NULL. A
  * finished job that is started again does nothing, and says so: then first_step = step in the summary.
- * Fails: CONFIG, DATA, IO (also when a checkpoint could not be saved, however the run went otherwise), NUMERIC (the step is
+ * Fails: CONFIG, DATA, IO (also when a checkpoint could not be saved, however the run went otherwise, unless it was stopped), NUMERIC (the step is
  * named), MEMORY, and 100 and above when ranks are lost. */
 sherd_status shd_train_run(const shd_job *job, const sherd_options *place, const shd_train_hooks *hooks);
 
