@@ -198,7 +198,7 @@ static void bench_training(void) {
     shd_random_normal(1, 0, COUNT, 0.02, arrays[0]);
     for (int step = 0; step < STEPS; step++) {
         for (int64_t row = 0; row < COUNT; row += ROW)
-            shd_random_normal(2, step * (int64_t)COUNT + row, ROW, 1e-3 * exp2((double)(row / ROW * 7 % 11) - 8),
+            shd_random_normal(2, step * (int64_t)COUNT + row, ROW, 1e-3 * exp2((double)(row / ROW * 7 % 11) / 4 - 8),
                               arrays[1] + row);
         shd_update update = {.parameters = arrays[0],
                              .gradients = arrays[1],
