@@ -9,7 +9,6 @@
 
 #include <assert.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -42,20 +41,11 @@ typedef struct slice_load {
     int64_t gathered_count; /* the first of the uses: of slices that gather, in the order of elements */
     read_job *jobs;
     int64_t job_count;
-    atomic_llong next_job;
-    atomic_bool failed; /* no more jobs are begun */
+    atomic_bool failed; /* no more jobs are done */
     pthread_mutex_t lock;
     sherd_status status; /* of the first failure, under the lock */
     char cause[CAUSE_BYTES];
 } slice_load;
-
-typedef struct load_thread {
-    pthread_t thread;
-    slice_load *load;
-    shd_decode_room room;
-} load_thread;
-
-int64_t shd_reader_memory_bytes(int32_t threads) { return threads * shd_decode_room_bytes(); }
 
 /* --- jobs --------------------------------------------------------------------------------------------------------- */
 
@@ -206,47 +196,22 @@ static void note_failure(slice_load *load, sherd_status status) {
     atomic_store(&load->failed, true);
 }
 
-static void *do_jobs(void *argument) {
-    load_thread *self = argument;
-    slice_load *load = self->load;
-    while (!atomic_load(&load->failed)) {
-        int64_t index = atomic_fetch_add(&load->next_job, 1);
-        if (index >= load->job_count) break;
-        const read_job *job = &load->jobs[index];
-        sherd_status status = job->gathers ? gather_codes(load, job, &self->room) : read_block(load, job, &self->room);
-        if (status != SHERD_OK) note_failure(load, status);
-    }
-    return NULL;
-}
-
-/* This thread works too; where no more threads can be had, it and those that started do it all. */
-static void do_with_threads(slice_load *load) {
-    load_thread threads[SHD_READER_THREADS_MAX];
-    sigset_t all, before;
-    int32_t wanted = (int32_t)shd_min(load->config->threads, shd_max(load->job_count, 1)), started = 1;
-    for (int32_t i = 0; i < wanted; i++) {
-        void *memory = (char *)load->config->memory + i * shd_decode_room_bytes();
-        threads[i] = (load_thread){.load = load, .room = shd_decode_room_init(memory)};
-    }
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    while (started < wanted && pthread_create(&threads[started].thread, NULL, do_jobs, &threads[started]) == 0)
-        started++;
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    do_jobs(&threads[0]);
-    for (int32_t i = 1; i < started; i++) pthread_join(threads[i].thread, NULL);
+static void do_job(void *user, int64_t index, const shd_decode_room *room) {
+    slice_load *load = user;
+    const read_job *job = &load->jobs[index];
+    if (atomic_load(&load->failed)) return;
+    sherd_status status = job->gathers ? gather_codes(load, job, room) : read_block(load, job, room);
+    if (status != SHERD_OK) note_failure(load, status);
 }
 
 sherd_status shd_reader_read(shd_reader *reader, const shd_checkpoint_slice *wanted, int64_t count,
                              const shd_reader_config *config) {
     slice_load load = {.reader = reader, .wanted = wanted, .config = config};
-    assert(config->threads >= 1 && config->threads <= SHD_READER_THREADS_MAX);
-    assert((uintptr_t)config->memory % SHD_BLOCK_ALIGN_BYTES == 0);
     for (int32_t i = 0; i < reader->file_count; i++) shd_file_use_cache(reader->files[i]->descriptor, config->cached);
     pthread_mutex_init(&load.lock, NULL);
     sherd_status status = make_jobs(&load, count);
     if (status == SHERD_OK) {
-        do_with_threads(&load);
+        shd_jobs_run(config, load.job_count, do_job, NULL, &load);
         if (load.status != SHERD_OK) status = shd_fail(load.status, "%s", load.cause);
     }
     pthread_mutex_destroy(&load.lock);

@@ -181,19 +181,6 @@ sherd_status shd_reader_cut(const shd_reader *reader, const char *tensor, const 
 
 /* --- streaming ---------------------------------------------------------------------------------------------------- */
 
-int64_t shd_decode_room_bytes(void) {
-    int64_t portion_bytes = SHD_PORTION_COUNT * (int64_t)sizeof(float);
-    return shd_block_codec_bytes(0) + 2 * shd_block_stored_bytes_max(SHD_BLOCK_RAW_BYTES_MAX) + portion_bytes;
-}
-
-shd_decode_room shd_decode_room_init(void *memory) {
-    int64_t block_bytes = shd_block_stored_bytes_max(SHD_BLOCK_RAW_BYTES_MAX);
-    char *stored = (char *)memory + shd_block_codec_bytes(0), *values = stored + block_bytes;
-    void *portion = values + block_bytes;
-    return (shd_decode_room){
-        .codec = shd_block_codec_init(memory, 0), .stored = stored, .values = values, .portion = portion};
-}
-
 static sherd_status hold_block(shd_reader *reader, int64_t number) {
     if (!reader->memory) {
         reader->memory = shd_map(shd_decode_room_bytes());

@@ -1,5 +1,5 @@
-/* What the files of a reader share: checkpoint_reader.c opens, finds and streams; checkpoint_load.c fills many slices with
- * threads; checkpoint_deliver.c turns the values of a block into those that are wanted. */
+/* What the files of a reader share: checkpoint_reader.c opens, finds and streams; checkpoint_load.c fills many slices;
+ * checkpoint_jobs.c has the threads for that; checkpoint_deliver.c turns the values of a block into those that are wanted. */
 #ifndef SHD_IO_CHECKPOINT_READER_PARTS_H
 #define SHD_IO_CHECKPOINT_READER_PARTS_H
 
@@ -26,6 +26,13 @@ typedef struct shd_decode_room {
 int64_t shd_decode_room_bytes(void);
 /* `memory`: so many bytes, SHD_BLOCK_ALIGN_BYTES aligned. */
 shd_decode_room shd_decode_room_init(void *memory);
+
+/* Runs jobs [0, count), in this order but for what runs at once, on config->threads threads, the caller's among them, each
+ * with room of its own in config->memory. `after` (may be NULL) is called on the caller's thread, after each of its jobs.
+ * Where threads cannot be had, there are fewer. Returns when all have run. */
+void shd_jobs_run(const shd_reader_config *config, int64_t count,
+                  void (*run)(void *user, int64_t job, const shd_decode_room *room), void (*after)(void *user),
+                  void *user);
 
 struct shd_reader {
     shd_keep *keep;

@@ -9,7 +9,9 @@
 #include "tests/io/files.h"
 
 #include <criterion/criterion.h>
+#include <fcntl.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { LARGE_COUNT = (2 << 20) + 3 * 17 * 257, GROUP = SHD_CODE_BLOCK_COUNT };
 
@@ -74,7 +76,7 @@ static int64_t part_begin(const stored_job *job, int tensor, int state, int32_t 
 
 static void write_rank(const stored_job *job, const char *folder, int32_t rank) {
     shd_appender *appender = NULL;
-    cr_assert_eq(shd_appender_create(folder, STORED_STEP, rank, job->compression, &appender), SHERD_OK, "%s",
+    cr_assert_eq(shd_appender_create(folder, job->step, rank, job->compression, &appender), SHERD_OK, "%s",
                  sherd_last_error());
     for (int state = 0; state <= STORED_STATES; state++)
         for (int tensor = STORED_TENSORS; tensor-- > 0;) {
@@ -98,11 +100,12 @@ void store_job(stored_job *job) {
     memcpy(tensors, stored_tensors, sizeof tensors);
     if (job->large) tensors[0] = (sherd_tensor){.name = tensors[0].name, .dim_count = 1, .shape = {LARGE_COUNT}};
     if (!job->parent) job->parent = make_folder();
-    cr_assert_eq(shd_checkpoint_partial_path(partial, job->parent, STORED_STEP, 9), SHERD_OK);
+    if (!job->step) job->step = STORED_STEP;
+    cr_assert_eq(shd_checkpoint_partial_path(partial, job->parent, job->step, 9), SHERD_OK);
     cr_assert_eq(shd_checkpoint_partial_enter(partial, &descriptor), SHERD_OK, "%s", sherd_last_error());
     for (int32_t rank = 0; rank < job->ranks; rank++) write_rank(job, partial, rank);
-    shd_checkpoint_manifest manifest = {.step = STORED_STEP,
-                                        .update_count = STORED_STEP,
+    shd_checkpoint_manifest manifest = {.step = job->step,
+                                        .update_count = job->step,
                                         .precision = SHERD_BF16,
                                         .world_size = job->ranks,
                                         .replicas = 1,
@@ -116,16 +119,29 @@ void store_job(stored_job *job) {
                                         .note = "{}"};
     cr_assert_eq(shd_checkpoint_commit(job->parent, 9, &manifest), SHERD_OK, "%s", sherd_last_error());
     shd_file_close(descriptor);
-    cr_assert_eq(shd_checkpoint_step_path(path, job->parent, STORED_STEP), SHERD_OK);
+    cr_assert_eq(shd_checkpoint_step_path(path, job->parent, job->step), SHERD_OK);
     job->path = path_in(path, "");
     job->path[strlen(path)] = 0;
+}
+
+sherd_status read_stored_manifest(const stored_job *job, shd_keep *keep, shd_checkpoint_manifest *out) {
+    return shd_manifest2_read(job->path, keep, out);
 }
 
 shd_checkpoint_manifest stored_manifest(const stored_job *job) {
     shd_checkpoint_manifest manifest;
     shd_keep *keep = shd_keep_create();
-    cr_assert_eq(shd_manifest2_read(job->path, keep, &manifest), SHERD_OK, "%s", sherd_last_error());
+    cr_assert_eq(read_stored_manifest(job, keep, &manifest), SHERD_OK, "%s", sherd_last_error());
     return manifest;
+}
+
+void flip_stored(const stored_job *job, const char *name, int64_t offset, int bit) {
+    char byte;
+    int descriptor = open(path_in(job->path, name), O_RDWR);
+    cr_assert(descriptor >= 0 && pread(descriptor, &byte, 1, offset) == 1);
+    byte = (char)(byte ^ 1 << bit);
+    cr_assert_eq(pwrite(descriptor, &byte, 1, offset), 1);
+    close(descriptor);
 }
 
 static sherd_status convert(void *user, const char *state, sherd_dtype from_dtype, const void *from,

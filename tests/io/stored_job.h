@@ -4,6 +4,7 @@
 
 #include "io/checkpoint.h"
 #include "io/checkpoint_reader.h"
+#include "io/keep.h"
 
 #include <stdbool.h>
 
@@ -14,6 +15,7 @@ typedef struct stored_job {
     int32_t compression;
     sherd_dtype state_dtype; /* FP32 or INT8 */
     bool large;              /* the first tensor has several blocks */
+    int64_t step;            /* 0: STORED_STEP */
     char *parent, *path;     /* of the folder */
 } stored_job;
 
@@ -27,8 +29,12 @@ void *stored_values(const stored_job *job, int tensor, int state, int64_t first,
 
 /* Writes and commits it in a new folder. */
 void store_job(stored_job *job);
-/* What its manifest says, which lives for the test. */
+sherd_status read_stored_manifest(const stored_job *job, shd_keep *keep, shd_checkpoint_manifest *out);
+/* The same, living for the test. */
 shd_checkpoint_manifest stored_manifest(const stored_job *job);
+
+/* Changes one bit of a file in the checkpoint; twice, and it is as before. */
+void flip_stored(const stored_job *job, const char *name, int64_t offset, int bit);
 
 /* FP32 to blocks of codes and back, as stored_values has them. */
 extern const shd_reader_convert stored_convert;

@@ -5,7 +5,6 @@
 #include "tests/io/stored_job.h"
 
 #include <criterion/criterion.h>
-#include <fcntl.h>
 #include <sherd/status.h>
 #include <stdio.h>
 #include <string.h>
@@ -182,22 +181,11 @@ Test(checkpoint_reader, refuses_what_cannot_be_had) {
     clean(&plain);
 }
 
-/* Changes one byte of a file of the checkpoint. */
-static void flip(const stored_job *job, const char *name, int64_t offset, int bit) {
-    char byte;
-    int descriptor = open(path_in(job->path, name), O_RDWR);
-    cr_assert(descriptor >= 0);
-    cr_assert_eq(pread(descriptor, &byte, 1, offset), 1);
-    byte = (char)(byte ^ 1 << bit);
-    cr_assert_eq(pwrite(descriptor, &byte, 1, offset), 1);
-    close(descriptor);
-}
-
 Test(checkpoint_reader, refuses_a_damaged_block_and_reads_all_others) {
     stored_job job = {.ranks = 2, .state_dtype = SHERD_FP32, .large = true};
     store_job(&job);
     /* Rank 1's file begins with h.bias, then h.weight and wte.weight. */
-    flip(&job, "rank-00001.bin", 2 * 4096 + 17, 2);
+    flip_stored(&job, "rank-00001.bin", 2 * 4096 + 17, 2);
     for (int32_t threads = 1; threads <= 4; threads++) {
         shd_reader_config config = stored_config(threads);
         shd_checkpoint_slice bad = want(1, 0, 0, 700, SHERD_FP32);
@@ -284,7 +272,7 @@ Test(checkpoint_reader, ends_a_stream_where_the_sink_or_a_block_fails) {
     cr_assert_eq(shd_reader_stream(reader, "wte.weight", "parameter", 0, count, NULL, receive, &got),
                  SHERD_UNSUPPORTED);
     cr_assert_lt(got.count, count / 2 + 5);
-    flip(&job, "rank-00001.bin", 3 * 4096 + 5, 0); /* the first of the second rank's */
+    flip_stored(&job, "rank-00001.bin", 3 * 4096 + 5, 0); /* the first of the second rank's */
     got = (received){.values = got.values, .fail_at = -1};
     cr_assert_eq(shd_reader_stream(reader, "wte.weight", "parameter", 0, count, NULL, receive, &got), SHERD_DATA);
     cr_assert_eq(got.count, count / 2 + 3, "all before the damaged block, and nothing of it");
