@@ -152,7 +152,11 @@ static void watch_signals(const shd_train_rank *rank) {
     signal(SIGTTOU, SIG_IGN); /* a rank's group is in the background: its writes must not stop it */
 }
 
-static bool stopping(void *user) {
+/* What ranks tell each other of the signals that stop them, by bits; where there are several, the first one counts. */
+static const int stop_signals[] = {SIGTERM, SIGINT};
+enum { STOP_SIGNALS = sizeof stop_signals / sizeof *stop_signals };
+
+static uint32_t stopping(void *user) {
     rank_view *view = user;
     if (stop_signal && view->shows && !view->told) {
         char line[96];
@@ -160,7 +164,9 @@ static bool stopping(void *user) {
         snprintf(line, sizeof line, "sherd: SIG%s: stops after this step, once it is saved", sigabbrev_np(stop_signal));
         shd_progress_say(&view->progress, stderr, line);
     }
-    return stop_signal != 0;
+    for (int i = 0; i < STOP_SIGNALS; i++)
+        if (stop_signal == stop_signals[i]) return 1u << i;
+    return 0;
 }
 
 static bool takes_save_request(void *user) {
@@ -218,7 +224,9 @@ static int say_stopped(const rank_view *view) {
     const shd_job *job = view->rank->job;
     if (view->shows && !view->rank->launched) shd_say_error("stopped after step %" PRId64, view->summary.step);
     if (view->shows) shd_train_say_left(job, view->summary.first_step, view->summary.step);
-    return SHD_EXIT_SIGNAL + (stop_signal ? stop_signal : SIGTERM);
+    for (int i = 0; i < STOP_SIGNALS; i++)
+        if (view->summary.stopped & 1u << i) return SHD_EXIT_SIGNAL + stop_signals[i];
+    return SHD_EXIT_SIGNAL;
 }
 
 /* What ps and top show: a rank is started through /proc/self/exe and would be called "exe". */

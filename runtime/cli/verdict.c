@@ -2,6 +2,7 @@
 
 #include "runtime/cli/options.h"
 
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -30,6 +31,12 @@ void shd_report_take_cause(shd_launch_report *report, const shd_cause *cause) {
     report->blames_peer = lost;
 }
 
+/* The signal that told a rank itself, not the launcher, to stop, by its exit code; 0: it ended otherwise. */
+static int stopped_by(const shd_launch_report *report) {
+    int signal = report->signal ? 0 : report->exit_code - SHD_EXIT_SIGNAL;
+    return signal == SIGTERM || signal == SIGINT ? signal : 0;
+}
+
 void shd_report_say(const shd_launch *launch, const shd_launch_report *report) {
     char cause[96], others[128] = "";
     if (report->failed_rank < 0) {
@@ -42,13 +49,18 @@ void shd_report_say(const shd_launch *launch, const shd_launch_report *report) {
         shd_say_error("stopped by %s%s", cause, others);
         return;
     }
-    if (report->signal)
-        name_signal(report->signal, cause, sizeof cause);
+    int stop = stopped_by(report);
+    if (report->signal || stop)
+        name_signal(stop ? stop : report->signal, cause, sizeof cause);
     else if (report->blames_peer)
         snprintf(cause, sizeof cause, "another rank was lost or hung");
     else
         snprintf(cause, sizeof cause, "exit code %d", report->exit_code);
-    const char *how = report->signal ? "was killed by" : report->blames_peer ? "gave up:" : "failed with";
+    const char *how = "failed with";
+    if (report->signal || stop)
+        how = stop ? "was stopped by" : "was killed by";
+    else if (report->blames_peer)
+        how = "gave up:";
     if (report->killed)
         snprintf(others, sizeof others, "; the others were ended, %d of them by KILL", report->killed);
     else if (report->terminated)

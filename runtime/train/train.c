@@ -52,8 +52,9 @@ typedef struct job_run {
     int64_t source_tokens[SHD_JOB_SOURCES], source_tokens_seen[SHD_JOB_SOURCES];
 } job_run;
 
-/* Told to all ranks with a step: one was asked to stop; one wants a checkpoint; rank 0 cannot write its rows. */
-enum { FLAG_STOP = 1, FLAG_SAVE = 2, FLAG_ROWS = 4 };
+/* Told to all ranks with a step: one wants a checkpoint; rank 0 cannot write its rows; from bit FLAG_STOP_SHIFT on, why
+ * one was asked to stop. */
+enum { FLAG_SAVE = 1, FLAG_ROWS = 2, FLAG_STOP_SHIFT = 16 };
 
 static bool is_first_rank(const job_run *run) { return run->options.rank == 0; }
 
@@ -72,7 +73,7 @@ static sherd_status forward(void *user, const sherd_view *view) {
 static sherd_status listen(job_run *run) {
     uint32_t flags = 0;
     const shd_train_hooks *hooks = run->hooks;
-    if (hooks->stopping && hooks->stopping(hooks->user)) flags |= FLAG_STOP;
+    if (hooks->stopping) flags |= hooks->stopping(hooks->user) << FLAG_STOP_SHIFT;
     if ((hooks->save_asked && hooks->save_asked(hooks->user)) || shd_saver_wishes(&run->saver)) flags |= FLAG_SAVE;
     if (run->row_status != SHERD_OK) flags |= FLAG_ROWS;
     return flags ? sherd_raise(run->session, flags) : SHERD_OK;
@@ -226,7 +227,7 @@ static sherd_status run_step(job_run *run) {
     run->summary.loss = loss_of(result.loss, result.target_count);
     run->summary.skipped_count += result.skipped;
     bool over = run->summary.step == run->job->train.steps;
-    run->summary.stopped = (result.flags & FLAG_STOP) && !over;
+    run->summary.stopped = over ? 0 : result.flags >> FLAG_STOP_SHIFT;
     run->cut_short = (result.flags & FLAG_ROWS) && !over;
     shd_metrics_row row = {.step = result.step,
                            .loss = run->summary.loss,

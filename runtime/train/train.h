@@ -46,7 +46,7 @@ typedef struct shd_train_summary {
     int64_t first_step, step; /* completed steps when it started and when it ended */
     int64_t tokens_seen;      /* since step 0 */
     int64_t skipped_count;    /* of this run's steps */
-    bool stopped;             /* hooks.stopping ended it; its last step is saved */
+    uint32_t stopped; /* what hooks.stopping said, on all ranks, when it ended the run; its last step is saved */
     shd_train_saves saves;
     double loss;                /* of the last step; NaN when there was none, or no target in it */
     double validation_loss;     /* the last one; likewise */
@@ -60,10 +60,10 @@ typedef struct shd_train_hooks {
     void (*saved)(void *user, const shd_train_save *save);
     /* true: a save begins; false: none is under way any more. */
     void (*saving)(void *user, bool under_way);
-    /* Both are asked several times in every step, the last time just before its end. stopping: true on any rank: all ranks
-     * end together after this step, when its state is saved. save_asked: whether somebody has asked for a checkpoint since
+    /* Both are asked several times in every step, the last time just before its end. stopping: 0, or bits of the lowest 16
+     * that mean why; on any rank: all ranks end together after this step, when its state is saved. save_asked: whether somebody has asked for a checkpoint since
      * it was called last: true on any rank: one is saved after this step, and training goes on. */
-    bool (*stopping)(void *user);
+    uint32_t (*stopping)(void *user);
     bool (*save_asked)(void *user);
     /* At the end of a run that has come to its end; `failed` may follow, where checkpoints could not be saved. */
     void (*finished)(void *user, const shd_train_summary *summary);

@@ -218,6 +218,19 @@ Test(verdict, the_cause_s_rank_is_the_one_that_failed_but_for_a_signal) {
                             "sherd: rank 1 of 2 (pid 12) gave up: another rank was lost or hung\n");
 }
 
+Test(verdict, a_rank_that_was_told_to_stop_has_not_failed) {
+    const shd_launch launch = {.rank_count = 2};
+    shd_launch_report report = {.failed_rank = 1, .failed_pid = 12, .exit_code = 130};
+    cr_redirect_stderr();
+    shd_report_say(&launch, &report);
+    cr_assert_eq(shd_report_train_exit_code(&report), 130);
+    report = (shd_launch_report){.failed_rank = 0, .failed_pid = 11, .exit_code = 139};
+    shd_report_say(&launch, &report);
+    fflush(stderr);
+    cr_assert_stderr_eq_str("sherd: rank 1 of 2 (pid 12) was stopped by signal 2 (SIGINT)\n"
+                            "sherd: rank 0 of 2 (pid 11) failed with exit code 139\n");
+}
+
 Test(verdict, a_lost_rank_is_4_for_train_and_its_signal_for_run) {
     shd_launch_report report = {.failed_rank = 1, .signal = 9};
     cr_assert_eq(shd_report_train_exit_code(&report), 4);

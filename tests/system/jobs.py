@@ -70,17 +70,18 @@ def shared_memory(pid):
 
 
 class Job:
-    """`sherd train` with settings, in a run folder of its own unless one is given."""
+    """`sherd train` with settings, in a run folder of its own unless one is given, by way of the command `prefix`."""
 
-    def __init__(self, sherd, job, ranks, settings=(), run_dir=None, address_bytes=resource.RLIM_INFINITY):
+    def __init__(self, sherd, job, ranks, settings=(), run_dir=None, address_bytes=resource.RLIM_INFINITY, file_bytes=resource.RLIM_INFINITY,
+                 prefix=(), environment=()):
         self.ranks = ranks
         self.run_dir = run_dir or tempfile.mkdtemp(dir=os.path.dirname(job))
         self.mark = f"{MARK}={os.path.basename(self.run_dir)}-{random.getrandbits(64):016x}"
-        environment = {k: v for k, v in os.environ.items() if k not in LAUNCHER_VARIABLES and k != MARK}
+        environment = {k: v for k, v in os.environ.items() if k not in LAUNCHER_VARIABLES and k != MARK} | dict(environment)
         environment[MARK] = self.mark.split("=", 1)[1]
         for name in ("ASAN_OPTIONS", "TSAN_OPTIONS"):  # a crash is to be a crash in these builds too
             environment[name] = environment.get(name, "") + ":handle_segv=0"
-        command = [sherd, "train", job, "-n", str(ranks), "--set", f"run.dir={self.run_dir}"]
+        command = [*prefix, sherd, "train", job, "-n", str(ranks), "--set", f"run.dir={self.run_dir}"]
         for setting in settings:
             command += ["--set", setting]
         self.errors = tempfile.TemporaryFile()
@@ -90,6 +91,8 @@ class Job:
             resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # no cores of ranks that are made to crash
             if address_bytes != resource.RLIM_INFINITY:
                 resource.setrlimit(resource.RLIMIT_AS, (address_bytes, address_bytes))
+            if file_bytes != resource.RLIM_INFINITY:
+                resource.setrlimit(resource.RLIMIT_FSIZE, (file_bytes, file_bytes))
 
         self.launcher = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=self.output, stderr=self.errors, env=environment,
                                          preexec_fn=limit)

@@ -47,7 +47,7 @@ static void stepped(void *user, const shd_train_step *row) {
     watch->calls = calls;
 }
 
-static bool stopping(void *user) {
+static uint32_t stopping(void *user) {
     const watcher *watch = user;
     return watch->stops && watch->step >= watch->stop_step;
 }
