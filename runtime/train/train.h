@@ -61,8 +61,9 @@ typedef struct shd_train_hooks {
     /* true: a save begins; false: none is under way any more. */
     void (*saving)(void *user, bool under_way);
     /* Both are asked several times in every step, the last time just before its end. stopping: 0, or bits of the lowest 16
-     * that mean why; on any rank: all ranks end together after this step, when its state is saved. save_asked: whether somebody has asked for a checkpoint since
-     * it was called last: true on any rank: one is saved after this step, and training goes on. */
+     * that mean why; on any rank: all ranks end together after this step, when its state is saved. save_asked: whether
+     * somebody has asked for a checkpoint since it was called last: true on any rank: one is saved after this step, and
+     * training goes on. */
     uint32_t (*stopping)(void *user);
     bool (*save_asked)(void *user);
     /* At the end of a run that has come to its end; `failed` may follow, where checkpoints could not be saved. */

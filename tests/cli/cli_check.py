@@ -643,7 +643,10 @@ class Train(unittest.TestCase):
         job = self.start_long_job(settings=("checkpoint.every=0",))
         os.kill(self.ranks_of(job.pid)[1], signal.SIGTERM)
         self.assertEqual(job.wait(timeout=20), 143)
-        self.assertIn("nothing is lost", job.stderr.read())
+        said = job.stderr.read()
+        self.assertIn("nothing is lost", said)
+        self.assertRegex(said, r"sherd: rank \d of 2 \(pid \d+\) was stopped by signal 15 \(SIGTERM\)")
+        self.assertNotIn("failed", said)
         self.assertEqual(len(steps_in(os.path.join(job.run_dir, "checkpoints"))), 1)
 
     def test_a_request_that_comes_twice_at_once_is_one(self):

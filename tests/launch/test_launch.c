@@ -239,6 +239,101 @@ Test(launch, passes_signals_on_and_kills_at_the_second_stop) {
     cr_assert_eq(marked_processes(), 0);
 }
 
+/* Ranks take no notice of TERM until the file "free" is there: until then they must not be killed. */
+static bool holds_until_free(void *user, int signal) {
+    (void)user, (void)signal;
+    char path[96];
+    snprintf(path, sizeof path, "%s/free", folder);
+    return access(path, F_OK) != 0;
+}
+
+static pid_t start_held(shd_launch *launch, int (*exit_of)(const shd_launch_report *)) {
+    *launch = shell(2, SHELL("trap '' TERM; echo up >$DIR/held$RANK; while [ ! -e $DIR/end ]; do sleep 0.02; done;"
+                             "exit 143"));
+    launch->holds = holds_until_free;
+    launch->stop_grace_s = 0.2;
+    pid_t launcher = start_launcher(launch, exit_of);
+    wait_written("held0");
+    wait_written("held1");
+    return launcher;
+}
+
+static void make(const char *name) {
+    char path[96];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    FILE *file = fopen(path, "w");
+    fputs("x\n", file);
+    fclose(file);
+}
+
+Test(launch, ranks_that_are_held_outlive_a_second_stop_and_the_grace) {
+    shd_launch launch;
+    pid_t launcher = start_held(&launch, exit_of_stop);
+    kill(launcher, SIGTERM);
+    usleep(100000);
+    kill(launcher, SIGTERM);
+    kill(launcher, SIGINT);
+    usleep(400000);
+    cr_assert_eq(waitpid(launcher, NULL, WNOHANG), 0, "killed, though held");
+    make("end");
+    cr_assert_eq(wait_exit(launcher), SIGTERM);
+    cr_assert_eq(marked_processes(), 0);
+}
+
+Test(launch, quit_kills_ranks_that_are_held) {
+    shd_launch launch;
+    pid_t launcher = start_held(&launch, exit_of_stop);
+    kill(launcher, SIGTERM);
+    usleep(100000);
+    kill(launcher, SIGQUIT);
+    cr_assert_eq(wait_exit(launcher), SIGTERM);
+    cr_assert_eq(marked_processes(), 0);
+}
+
+Test(launch, a_second_stop_kills_ranks_that_are_held_no_longer) {
+    shd_launch launch;
+    pid_t launcher = start_held(&launch, exit_of_stop);
+    kill(launcher, SIGTERM);
+    usleep(100000);
+    make("free");
+    kill(launcher, SIGTERM);
+    cr_assert_eq(wait_exit(launcher), SIGTERM);
+    cr_assert_eq(marked_processes(), 0);
+}
+
+/* Those that may still be ending by themselves get a moment for it, and no more. */
+static int exit_of_killed(const shd_launch_report *report) { return report->overdue ? 10 * report->killed : 97; }
+
+Test(launch, ranks_that_were_held_beyond_the_grace_get_a_moment_then) {
+    shd_launch launch = shell(2, SHELL("trap '' TERM; echo up >$DIR/late$RANK; while :; do sleep 0.02; done"));
+    launch.holds = holds_until_free;
+    launch.stop_grace_s = 0.1;
+    launch.grace_s = 0.3;
+    pid_t launcher = start_launcher(&launch, exit_of_killed);
+    wait_written("late0");
+    wait_written("late1");
+    kill(launcher, SIGTERM);
+    usleep(300000); /* the grace is over, and they were held */
+    make("free");
+    cr_assert_eq(wait_exit(launcher), 20);
+    cr_assert_eq(marked_processes(), 0);
+}
+
+Test(launch, a_stop_that_comes_twice_at_once_is_one) {
+    shd_launch launch =
+        shell(1, SHELL("trap 'sleep 0.3; exit 143' TERM; echo up >$DIR/twice; while :; do sleep 0.02; done"));
+    launch.repeat_s = 0.2;
+    pid_t launcher = start_launcher(&launch, exit_of_stop);
+    wait_written("twice");
+    double start_ms = shd_clock_ms();
+    for (int i = 0; i < 5; i++) {
+        kill(launcher, SIGTERM);
+        usleep(5000);
+    }
+    cr_assert_eq(wait_exit(launcher), SIGTERM);
+    cr_assert_geq(shd_clock_ms() - start_ms, 290, "killed at the repetition");
+}
+
 Test(launch, ranks_that_stop_when_told_have_not_failed) {
     /* One dies of the signal, one says 128 + 15, one ends in peace. */
     shd_launch launch = shell(3, SHELL("case $RANK in 1) trap 'exit 143' TERM;; 2) trap 'exit 0' TERM;; esac;"
