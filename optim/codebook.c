@@ -1,8 +1,10 @@
 #include "optim/codebook.h"
 
+#include "optim/update_kernels.h"
 #include "runtime/base/dtype.h"
 
 #include <math.h>
+#include <string.h>
 
 _Static_assert(sizeof(shd_code_block) == SHD_CODE_BLOCK_BYTES, "blocks are laid out as the plan counts them");
 
@@ -45,4 +47,24 @@ void shd_codebook_init(shd_codebook *codebook, bool root) {
         codebook->first_code[bucket] = code;
     }
     codebook->root = root;
+}
+
+void shd_codes_encode(const shd_codebook *codebook, const float *from, int64_t count, shd_code_block *to) {
+    const shd_optim_kernels *kernels = shd_optim_kernels_best();
+    int64_t whole = count / SHD_CODE_BLOCK_COUNT, rest = count % SHD_CODE_BLOCK_COUNT;
+    kernels->quantize(codebook, from, whole, to);
+    if (rest == 0) return;
+    float last[SHD_CODE_BLOCK_COUNT] = {0};
+    memcpy(last, from + whole * SHD_CODE_BLOCK_COUNT, (size_t)rest * sizeof *last);
+    kernels->quantize(codebook, last, 1, to + whole);
+}
+
+void shd_codes_decode(const shd_codebook *codebook, const shd_code_block *from, int64_t count, float *to) {
+    const shd_optim_kernels *kernels = shd_optim_kernels_best();
+    int64_t whole = count / SHD_CODE_BLOCK_COUNT, rest = count % SHD_CODE_BLOCK_COUNT;
+    kernels->dequantize(codebook, from, whole, to);
+    if (rest == 0) return;
+    float last[SHD_CODE_BLOCK_COUNT];
+    kernels->dequantize(codebook, from + whole, 1, last);
+    memcpy(to + whole * SHD_CODE_BLOCK_COUNT, last, (size_t)rest * sizeof *last);
 }

@@ -47,4 +47,9 @@ typedef struct shd_codebook {
 /* Fills a codebook: for second moments (`root`), or for values of either sign. */
 void shd_codebook_init(shd_codebook *codebook, bool root);
 
+/* `count` values in codes, and codes as values; blocks are whole, the last one filled up with zeros. `to` and `from` are
+ * apart. */
+void shd_codes_encode(const shd_codebook *codebook, const float *from, int64_t count, shd_code_block *to);
+void shd_codes_decode(const shd_codebook *codebook, const shd_code_block *from, int64_t count, float *to);
+
 #endif

@@ -25,7 +25,7 @@ char *shd_strdup(const char *text) __attribute__((malloc, warn_unused_result));
 /* Accepts NULL. */
 void shd_free(void *pointer);
 
-/* Anonymous zeroed pages, 64-byte aligned at least, huge pages advised. They are taken at once, so that running out is a
+/* Anonymous zeroed pages, which begin where a page does (4096 bytes), huge pages advised. They are taken at once, so that running out is a
  * NULL here and not a killed process in the middle of a step. `bytes` > 0. */
 void *shd_map(int64_t bytes) __attribute__((warn_unused_result));
 /* Accepts NULL. `bytes` as given to shd_map. */

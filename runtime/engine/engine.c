@@ -164,6 +164,10 @@ void shd_engine_raise(shd_engine *engine, uint32_t flags) { engine->flags |= fla
 
 void shd_engine_set_targets(shd_engine *engine, int64_t count) { engine->local_targets = count; }
 
+void *shd_engine_staging(const shd_engine *engine) {
+    return shd_engine_address(engine, engine->config.plan->staging_buffer);
+}
+
 double shd_engine_save_wait_ms(const shd_engine *engine) { return engine->times.save_ms; }
 
 void shd_engine_result(const shd_engine *engine, sherd_step_result *out) { *out = engine->result; }

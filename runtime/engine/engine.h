@@ -106,6 +106,9 @@ double shd_engine_save_wait_ms(const shd_engine *engine);
 /* What the last run of TRAIN (or, loss, targets and metrics alone, EVALUATE) found; `step` is left to the caller. */
 void shd_engine_result(const shd_engine *engine, sherd_step_result *out);
 
+/* The plan's staging buffer, which is aligned to pages; NULL: there is none. */
+void *shd_engine_staging(const shd_engine *engine);
+
 /* A run of elements of one tensor that this rank stores, and where. */
 typedef struct shd_slice {
     int32_t tensor;

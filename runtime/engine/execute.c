@@ -86,7 +86,7 @@ static double *time_of(shd_engine *engine, shd_op op) {
     case SHD_OP_NORM:
     case SHD_OP_DIRECT:
     case SHD_OP_UPDATE: return &engine->times.optimizer_ms;
-    case SHD_OP_COMMIT: return &engine->times.save_ms;
+    case SHD_OP_COMMIT: return engine->commits ? &engine->times.save_ms : &engine->times.comm_ms;
     default: return &engine->times.comm_ms;
     }
 }

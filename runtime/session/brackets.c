@@ -138,7 +138,9 @@ sherd_status sherd_step_begin(sherd_session *session, int64_t target_count) {
 
 sherd_status sherd_step(sherd_session *session, sherd_step_result *result) {
     SHD_TRY(shd_session_expect(session, SHD_PHASE_STEP, "sherd_step"));
+    bool saving = session->save.pending;
     SHD_TRY(close_program(session, "sherd_step"));
+    if (saving) shd_session_save_waited(session, shd_engine_save_wait_ms(session->engine));
     if (result) {
         shd_engine_result(session->engine, result);
         result->step = session->step_count;

@@ -2,6 +2,7 @@
 #ifndef SHD_SESSION_INTERNAL_H
 #define SHD_SESSION_INTERNAL_H
 
+#include "io/checkpoint_writer.h"
 #include "runtime/engine/engine.h"
 #include "runtime/session/setup.h"
 
@@ -22,13 +23,30 @@ typedef struct shd_ballot {
     char text[2000];
 } shd_ballot;
 
-/* The save that has begun, and what became of the last one. */
+/* What this rank stores: slices, grouped by unit. Their memory does not move while the session lives. */
+typedef struct shd_slice_list {
+    shd_checkpoint_slice *slices;
+    int32_t *tensors; /* [count]: whose slice it is */
+    int64_t count, capacity;
+} shd_slice_list;
+
+/* Saves: how this rank writes, the one that has begun, and what became of the last. */
 typedef struct shd_save {
+    shd_storage storage; /* the engine's way here */
+    shd_writer *writer;  /* its tickets are units; NULL on ranks that store nothing, those of replicas but the first */
+    shd_slice_list stored; /* the writer's */
+    int64_t *unit_ends;    /* [unit_count], of `stored` */
+    uint64_t id;           /* of this session's folders, the same on every rank */
+
     bool pending;
-    char *dir, *note; /* owned; `dir` is NULL when memory has run out, which the others are told when it ends */
+    bool *taken; /* [unit_count]: SAVE has been here */
+    int32_t taken_count;
+    char *dir, *note; /* owned; `dir` is NULL when memory has run out, which the others are told at the end */
     int64_t step;
     shd_progress progress; /* of the state that is saved */
     double since_ms, wait_ms;
+
+    char *settled_dir; /* owned: where checkpoints of later steps than the session started from have been moved aside */
     sherd_save_result last;
     char cause[sizeof((shd_ballot *)0)->text]; /* of `last` */
 } shd_save;
@@ -43,6 +61,7 @@ struct sherd_session {
     shd_comm *comm;
     shd_engine *engine;
     int64_t step_count;
+    int64_t start_step; /* what the last fill or load set it to */
     bool bracket_open;
     shd_save save;
     shd_ballot *ballots; /* [world_size]: every rank's in the last vote; then room for the own one */
@@ -58,15 +77,35 @@ sherd_status shd_session_die(sherd_session *session, sherd_status status);
 /* Fills session->ballots with every rank's status and text. Collective. Fails: COMM and worse. */
 sherd_status shd_session_vote(sherd_session *session, sherd_status mine, const char *text);
 
+/* What they have said: OK, or the status and cause of the lowest rank that failed. Below 100 the session lives on. */
+sherd_status shd_session_outcome(sherd_session *session);
+
 /* Runs PROLOGUE: afterwards the session is at a step boundary with every parameter in place. Collective. */
 sherd_status shd_session_begin_life(sherd_session *session);
 
 /* Sets all optimizer state that this rank has to zero. */
 sherd_status shd_session_clear_states(sherd_session *session);
 
+/* Where training begins, or goes on. */
+void shd_session_set_start(sherd_session *session, int64_t step);
+
 /* --- save.c ------------------------------------------------------------------------------------------------------- */
 
-/* Gives up a pending save. */
+shd_storage shd_session_storage(sherd_session *session);
+/* Lists what this rank stores and starts its writer. Fails: MEMORY. */
+sherd_status shd_session_save_init(sherd_session *session);
+/* Gives up a pending save. Before the engine ends, whose memory is read. */
 void shd_session_save_fini(sherd_session *session);
+/* Refuses `call` while a save is pending. Fails: STATE. */
+sherd_status shd_session_save_none(const sherd_session *session, const char *call);
+/* A run of a program is over that began while a save was pending: what it has waited for that. */
+void shd_session_save_waited(sherd_session *session, double wait_ms);
+/* The pending save has ended with `status`, whose cause is this thread's last error. */
+void shd_session_save_end(sherd_session *session, sherd_status status, int64_t raw_bytes, int64_t stored_bytes);
+
+/* --- commit.c ----------------------------------------------------------------------------------------------------- */
+
+/* shd_storage.commit; `user` is the session. */
+sherd_status shd_session_commit(void *user);
 
 #endif

@@ -1,6 +1,6 @@
-/* Loading: every rank reads what it holds, and all agree on every outcome. */
-#include "io/checkpoint.h"
-
+/* Loading: every rank reads what it holds, from whatever files have it, and all agree on every outcome. */
+#include "io/checkpoint_reader.h"
+#include "optim/codebook.h"
 #include "runtime/base/dtype.h"
 #include "runtime/base/log.h"
 #include "runtime/base/memory.h"
@@ -39,48 +39,11 @@ static sherd_status find_together(sherd_session *session, const char *dir, char 
     return SHERD_OK;
 }
 
-sherd_status shd_checkpoint_fits(const shd_checkpoint *checkpoint, const sherd_options *options, const shd_plan *plan) {
-    const shd_checkpoint_manifest *saved = shd_checkpoint_content(checkpoint);
-    const char *path = shd_checkpoint_path(checkpoint), *optimizer = shd_optimizer_name(&options->optimizer);
-    if (strcmp(saved->optimizer, optimizer) != 0)
-        return shd_fail(
-            SHERD_DATA,
-            "%s: saved with optimizer.name: %s, but this job has %s; go on with optimizer.name: %s, or start "
-            "anew with checkpoint.resume: never",
-            path, saved->optimizer, optimizer, saved->optimizer);
-    int32_t split = shd_policy_split(&plan->policy), ranks = saved->world_size * options->replicas;
-    if (saved->world_size != split || saved->stage != options->stage)
-        return shd_fail(SHERD_DATA,
-                        "%s: saved by %d rank%s at stage %d, but this job has %d%s at stage %d; go on with "
-                        "run.ranks %d and shard.stage %d (-n %d --set shard.stage=%d)",
-                        path, saved->world_size, saved->world_size == 1 ? "" : "s", saved->stage, split,
-                        options->replicas > 1 ? " in each replica" : "", options->stage, ranks, saved->stage, ranks,
-                        saved->stage);
-    if (saved->state_count != shd_optimizer_states(&options->optimizer))
-        return shd_fail(SHERD_DATA,
-                        "%s: saved with %d values of optimizer state for each parameter, but this job has %d; set "
-                        "optimizer.momentum as it was",
-                        path, saved->state_count, shd_optimizer_states(&options->optimizer));
-    if (saved->state_dtype != plan->policy.state_dtype)
-        return shd_fail(SHERD_DATA,
-                        "%s: saved with optimizer.state_dtype: %s, but this job has %s; set it as it was (--set "
-                        "optimizer.state_dtype=%s)",
-                        path, shd_dtype_text(saved->state_dtype), shd_dtype_text(plan->policy.state_dtype),
-                        shd_dtype_text(saved->state_dtype));
-    if (saved->layout_hash != shd_plan_layout_hash(plan))
-        return shd_fail(
-            SHERD_DATA,
-            "%s: saved by another model: the names, shapes, order or frozen ones of its tensors differ "
-            "from this job's%s",
-            path, options->optimizer.kind == SHERD_MUON ? ", or which of them optimizer.groups give to muon" : "");
-    return SHERD_OK;
-}
-
 /* --- which part is wanted ----------------------------------------------------------------------------------------- */
 
-static bool skips(const sherd_load *load, const char *name) {
-    for (int32_t i = 0; i < load->skip_pattern_count; i++)
-        if (shd_pattern_matches(load->skip_patterns[i], name)) return true;
+static bool matches_any(const char *pattern, const sherd_tensor *tensors, int32_t count) {
+    for (int32_t t = 0; t < count; t++)
+        if (shd_pattern_matches(pattern, tensors[t].name)) return true;
     return false;
 }
 
@@ -90,37 +53,75 @@ static sherd_status check_load(const sherd_session *session, const sherd_load *l
     if (load->skip_pattern_count < 0 || (load->skip_pattern_count > 0 && !load->skip_patterns))
         return shd_fail(SHERD_ARGUMENT, "sherd_session_load_with: %d patterns at %p", load->skip_pattern_count,
                         (const void *)load->skip_patterns);
-    const shd_plan *plan = session->plan;
-    for (int32_t i = 0; i < load->skip_pattern_count; i++) {
-        int32_t t = 0;
-        while (t < plan->tensor_count && !shd_pattern_matches(load->skip_patterns[i], plan->tensor_names[t])) t++;
-        if (t == plan->tensor_count)
-            return shd_pattern_fail("sherd_load.skip_patterns", load->skip_patterns[i], plan->tensors, t);
-    }
     if (load->skip_pattern_count > 0 && session->phase == SHD_PHASE_EMPTY)
         return shd_fail(SHERD_STATE, "sherd_session_load_with: tensors are to be left as they are, but their values "
                                      "are not set yet (sherd_session_fill)");
     return SHERD_OK;
 }
 
-static sherd_status read_shards(sherd_session *session, const shd_checkpoint *checkpoint, const sherd_load *load,
-                                int32_t place) {
-    shd_slice_list list;
-    SHD_TRY(shd_slices_list(session, place, &list));
-    for (int64_t i = 0; i < list.count; i++) {
-        shd_checkpoint_slice *slice = &list.slices[i];
-        bool state = strcmp(slice->state, SHD_CHECKPOINT_PARAMETER) != 0;
-        if ((state && load->weights_only) || skips(load, slice->tensor)) slice->values = NULL;
+/* What is skipped must be here, or there. */
+static sherd_status check_patterns(const sherd_load *load, const shd_plan *plan, const shd_checkpoint_manifest *saved) {
+    for (int32_t i = 0; i < load->skip_pattern_count; i++) {
+        const char *pattern = load->skip_patterns[i];
+        if (!matches_any(pattern, plan->tensors, plan->tensor_count) &&
+            !matches_any(pattern, saved->tensors, saved->tensor_count))
+            return shd_pattern_fail("sherd_load.skip_patterns", pattern, plan->tensors, plan->tensor_count);
     }
-    sherd_status status = shd_checkpoint_read_rank(checkpoint, place, list.slices, list.count);
-    shd_slices_fini(&list);
-    return status;
+    return SHERD_OK;
 }
 
-static sherd_status open_fitting(const sherd_session *session, const char *path, shd_checkpoint **out) {
+/* Leaves in the list what is to be read. */
+static void choose(const sherd_load *load, shd_slice_list *list) {
+    int64_t kept = 0;
+    for (int64_t i = 0; i < list->count; i++) {
+        const shd_checkpoint_slice *slice = &list->slices[i];
+        bool state = strcmp(slice->state, SHD_CHECKPOINT_PARAMETER) != 0;
+        if ((state && load->weights_only) || shd_load_skips(load, slice->tensor)) continue;
+        list->tensors[kept] = list->tensors[i];
+        list->slices[kept++] = *slice;
+    }
+    list->count = kept;
+}
+
+/* --- states of another type --------------------------------------------------------------------------------------- */
+
+typedef struct converter {
+    const sherd_optimizer *optimizer;
+    shd_codebook books[SHD_MAX_STATES]; /* by state */
+} converter;
+
+/* A shd_reader_convert. */
+static sherd_status convert(void *user, const char *state, sherd_dtype from_dtype, const void *from,
+                            sherd_dtype to_dtype, int64_t count, void *to) {
+    const converter *with = user;
+    for (int32_t s = 0; s < shd_optimizer_state_count(with->optimizer); s++) {
+        if (strcmp(shd_optimizer_state_name(with->optimizer, s), state) != 0) continue;
+        if (from_dtype == SHERD_INT8 && to_dtype == SHERD_FP32)
+            shd_codes_decode(&with->books[s], from, count, to);
+        else
+            shd_codes_encode(&with->books[s], from, count, to);
+        return SHERD_OK;
+    }
+    return shd_fail(SHERD_DATA, "there are no 8-bit codes of %s", state);
+}
+
+static converter *make_converter(const sherd_optimizer *optimizer) {
+    converter *made = shd_alloc(1, sizeof *made);
+    if (!made) return NULL;
+    made->optimizer = optimizer;
+    for (int32_t s = 0; s < shd_optimizer_state_count(optimizer); s++)
+        shd_codebook_init(&made->books[s], shd_optimizer_state_is_root(optimizer, s));
+    return made;
+}
+
+/* --- reading ------------------------------------------------------------------------------------------------------ */
+
+static sherd_status open_fitting(const sherd_session *session, const char *path, const sherd_load *load,
+                                 shd_checkpoint **out) {
     shd_checkpoint *checkpoint;
     SHD_TRY(shd_checkpoint_open(path, &checkpoint));
-    sherd_status status = shd_checkpoint_fits(checkpoint, &session->options, session->plan);
+    sherd_status status = check_patterns(load, session->plan, shd_checkpoint_content(checkpoint));
+    if (status == SHERD_OK) status = shd_checkpoint_fits(checkpoint, &session->options, session->plan, load);
     if (status == SHERD_OK)
         *out = checkpoint;
     else
@@ -128,13 +129,27 @@ static sherd_status open_fitting(const sherd_session *session, const char *path,
     return status;
 }
 
-/* Everything this rank holds; at stage 0 that is every rank's part. */
+/* Everything that this rank holds and is wanted. */
+static sherd_status read_values(sherd_session *session, const shd_checkpoint *checkpoint, const sherd_load *load) {
+    shd_slice_list list;
+    SHD_TRY(shd_slices_held(session, &list));
+    choose(load, &list);
+    converter *with = make_converter(&session->options.optimizer);
+    const shd_reader_config config = {
+        .threads = session->options.checkpoint.threads,
+        .memory = shd_engine_staging(session->engine),
+        .convert = {.run = convert, .user = with},
+    };
+    sherd_status status = with ? shd_checkpoint_read(checkpoint, list.slices, list.count, &config)
+                               : shd_fail(SHERD_MEMORY, "no memory for the codes of optimizer states");
+    shd_free(with);
+    shd_slices_fini(&list);
+    return status;
+}
+
 static sherd_status read_checkpoint(sherd_session *session, const shd_checkpoint *checkpoint, const sherd_load *load,
                                     char **note) {
-    bool all = session->options.stage == 0;
-    shd_mesh mesh = shd_policy_mesh(&session->plan->policy);
-    for (int32_t place = 0; place < shd_mesh_split(&mesh); place++)
-        if (all || place == shd_mesh_place(&mesh)) SHD_TRY(read_shards(session, checkpoint, load, place));
+    SHD_TRY(read_values(session, checkpoint, load));
     if (load->weights_only) SHD_TRY(shd_session_clear_states(session));
     shd_engine_copy_masters(session->engine);
     const char *stored = shd_checkpoint_content(checkpoint)->note;
@@ -147,7 +162,7 @@ static void restore_progress(sherd_session *session, const shd_checkpoint_manife
     shd_progress progress = shd_engine_start(session->engine);
     if (load->weights_only) {
         shd_engine_set_progress(session->engine, &progress);
-        session->step_count = 0;
+        shd_session_set_start(session, 0);
         return;
     }
     const shd_checkpoint_scale *scale = &saved->loss_scale;
@@ -156,7 +171,7 @@ static void restore_progress(sherd_session *session, const shd_checkpoint_manife
         progress.loss_scale =
             (shd_loss_scale){.scale = scale->scale, .good_steps = scale->good_steps, .hysteresis = scale->hysteresis};
     shd_engine_set_progress(session->engine, &progress);
-    session->step_count = saved->step;
+    shd_session_set_start(session, saved->step);
     if (saved->replicas != session->options.replicas && session->options.rank == 0)
         shd_log(SHERD_LOG_INFO,
                 "saved with %d replica%s, going on with %d: gradients are added up in another order, so the last bits "
@@ -170,7 +185,7 @@ static void restore_progress(sherd_session *session, const shd_checkpoint_manife
 /* All ranks read, or none has begun to. */
 static sherd_status load_together(sherd_session *session, const char *path, const sherd_load *load, char **note) {
     shd_checkpoint *checkpoint = NULL;
-    sherd_status status = shd_session_agree(session, open_fitting(session, path, &checkpoint));
+    sherd_status status = shd_session_agree(session, open_fitting(session, path, load, &checkpoint));
     if (status == SHERD_OK) {
         session->phase = SHD_PHASE_EMPTY;
         status = shd_session_agree(session, read_checkpoint(session, checkpoint, load, note));
@@ -184,10 +199,7 @@ sherd_status sherd_session_load_with(sherd_session *session, const char *dir, co
     if (!session || !dir) return shd_fail(SHERD_ARGUMENT, "sherd_session_load needs a session and a folder");
     if (session->phase != SHD_PHASE_EMPTY)
         SHD_TRY(shd_session_expect(session, SHD_PHASE_BOUNDARY, "sherd_session_load"));
-    if (session->save.pending)
-        return shd_fail(SHERD_STATE,
-                        "sherd_session_load: the save of step %lld has not ended (sherd_session_save_wait)",
-                        (long long)session->save.step);
+    SHD_TRY(shd_session_save_none(session, "sherd_session_load"));
     SHD_TRY(check_load(session, load));
     char path[PATH_BYTES], *stored = NULL;
     SHD_TRY(find_together(session, dir, path));

@@ -1,6 +1,5 @@
-/* Saving: every rank of replica 0, which together have the whole state, writes its slices; all agree on every outcome,
- * rank 0 commits. */
-#include "io/checkpoint.h"
+/* Saving: what a rank stores, and the life of a save, which SAVE instructions feed and a COMMIT ends. */
+#include "io/checkpoint_folder.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/memory.h"
 #include "runtime/base/status.h"
@@ -10,76 +9,65 @@
 #include <stdio.h>
 #include <string.h>
 
-static void describe_session(const sherd_session *session, shd_checkpoint_manifest *out) {
-    const shd_save *save = &session->save;
-    *out = (shd_checkpoint_manifest){.step = save->step,
-                                     .update_count = save->progress.update_count,
-                                     .precision = session->options.precision,
-                                     .world_size = shd_policy_split(&session->plan->policy),
-                                     .replicas = session->options.replicas,
-                                     .stage = session->options.stage,
-                                     .layout_hash = shd_plan_layout_hash(session->plan),
-                                     .optimizer = shd_optimizer_name(&session->options.optimizer),
-                                     .state_count = shd_optimizer_states(&session->options.optimizer),
-                                     .state_dtype = session->plan->policy.state_dtype,
-                                     .tensor_count = session->plan->tensor_count,
-                                     .tensors = session->plan->tensors,
-                                     .note = save->note};
-    if (session->options.precision == SHERD_FP16)
-        out->loss_scale = (shd_checkpoint_scale){.scale = save->progress.loss_scale.scale,
-                                                 .good_steps = save->progress.loss_scale.good_steps,
-                                                 .hysteresis = save->progress.loss_scale.hysteresis};
-    int32_t elementwise = session->plan->policy.state_count;
-    for (int32_t s = 0; s < out->state_count; s++)
-        out->state_names[s] = s < elementwise ? shd_optimizer_state_name(&session->options.optimizer, s)
-                                              : shd_whole_state_name(&session->options.optimizer, s - elementwise);
+/* --- what the engine calls ---------------------------------------------------------------------------------------- */
+
+/* Whether this rank writes for the pending save. */
+static bool writes(const shd_save *save) { return save->pending && save->writer && save->dir; }
+
+static void take(void *user, int32_t unit) {
+    sherd_session *session = user;
+    shd_save *save = &session->save;
+    if (!save->pending || save->taken[unit]) return;
+    save->taken[unit] = true;
+    save->taken_count++;
+    if (!writes(save)) return;
+    shd_writer_submit(save->writer, unit);
+    if (save->taken_count == session->plan->unit_count) shd_writer_finish(save->writer);
 }
 
-/* --- saving ------------------------------------------------------------------------------------------------------- */
-
-static sherd_status write_rank(sherd_session *session) {
-    shd_mesh mesh = shd_policy_mesh(&session->plan->policy);
-    shd_slice_list list;
-    if (shd_mesh_replica(&mesh) > 0) return SHERD_OK;
-    SHD_TRY(shd_slices_list(session, mesh.rank, &list));
-    sherd_status status =
-        shd_checkpoint_write_rank(session->save.dir, session->save.step, mesh.rank, list.slices, list.count);
-    shd_slices_fini(&list);
-    return status;
+static bool is_taken(void *user, int32_t unit) {
+    const shd_save *save = &((const sherd_session *)user)->save;
+    return !writes(save) || shd_writer_done(save->writer, unit);
 }
 
-/* What a manifest says of the sizes of states: as io/checkpoint.h has it. Release with shd_free. */
-static int64_t *list_state_elements(const shd_plan *plan, int32_t state_count) {
-    int64_t *elements = shd_alloc((size_t)plan->tensor_count * (size_t)state_count, sizeof *elements);
-    for (int32_t t = 0; elements && t < plan->tensor_count; t++) {
-        const shd_tensor_place *place = &plan->places[t];
-        int64_t *states = &elements[(int64_t)t * state_count];
-        for (int32_t s = 0; s < state_count; s++) {
-            int32_t owned = s - plan->policy.state_count;
-            if (owned >= 0)
-                states[s] = place->whole ? place->state_counts[owned] : 0;
-            else if (!place->whole && !plan->tensors[t].frozen)
-                states[s] = place->element_count;
-        }
-    }
-    return elements;
+static shd_save_state find_state(void *user) {
+    const shd_save *save = &((const sherd_session *)user)->save;
+    if (!save->pending) return SHD_SAVE_NONE;
+    return writes(save) && shd_writer_state_of(save->writer) == SHD_WRITER_WRITING ? SHD_SAVE_WRITING : SHD_SAVE_ENDED;
 }
 
-static sherd_status commit(const sherd_session *session) {
-    if (session->options.rank != 0) return SHERD_OK;
-    shd_checkpoint_manifest manifest;
-    int64_t *elements = NULL;
-    describe_session(session, &manifest);
-    if (session->plan->has_owners) {
-        manifest.state_elements = elements = list_state_elements(session->plan, manifest.state_count);
-        if (!elements) return shd_fail(SHERD_MEMORY, "no memory for a checkpoint's manifest");
-    }
-    sherd_status status = shd_checkpoint1_commit(session->save.dir, &manifest);
-    shd_free(elements);
-    return status;
+shd_storage shd_session_storage(sherd_session *session) {
+    return (shd_storage){
+        .user = session, .save = take, .saved = is_taken, .state = find_state, .commit = shd_session_commit};
 }
 
-/* --- a save's life ------------------------------------------------------------------------------------------------ */
+/* --- life --------------------------------------------------------------------------------------------------------- */
+
+static sherd_status start_writer(sherd_session *session) {
+    shd_save *save = &session->save;
+    const sherd_checkpoint *options = &session->options.checkpoint;
+    SHD_TRY(shd_slices_stored(session, &save->stored, save->unit_ends));
+    const shd_writer_config config = {
+        .slices = save->stored.slices,
+        .slice_count = save->stored.count,
+        .ticket_ends = save->unit_ends,
+        .ticket_count = session->plan->unit_count,
+        .compression = options->compression,
+        .threads = options->threads,
+        .memory = shd_engine_staging(session->engine),
+    };
+    return shd_writer_create(&config, &save->writer);
+}
+
+sherd_status shd_session_save_init(sherd_session *session) {
+    shd_save *save = &session->save;
+    const shd_mesh mesh = shd_policy_mesh(&session->plan->policy);
+    size_t units = (size_t)session->plan->unit_count;
+    save->taken = shd_alloc(units, sizeof *save->taken);
+    save->unit_ends = shd_alloc(units, sizeof *save->unit_ends);
+    if (!save->taken || !save->unit_ends) return shd_fail(SHERD_MEMORY, "no memory for a table of saves");
+    return shd_mesh_replica(&mesh) == 0 ? start_writer(session) : SHERD_OK;
+}
 
 static void forget(shd_save *save) {
     shd_free(save->dir);
@@ -88,10 +76,31 @@ static void forget(shd_save *save) {
     save->pending = false;
 }
 
-void shd_session_save_fini(sherd_session *session) { forget(&session->save); }
+void shd_session_save_fini(sherd_session *session) {
+    shd_save *save = &session->save;
+    shd_writer_destroy(save->writer);
+    save->writer = NULL;
+    /* Ranks that still write keep it from being removed: the last one does. */
+    if (save->pending && save->dir) shd_checkpoint_discard(save->dir, save->step, save->id);
+    forget(save);
+    shd_free(save->settled_dir);
+    shd_slices_fini(&save->stored);
+    shd_free(save->unit_ends);
+    shd_free(save->taken);
+}
 
-/* The save has ended with `status`, which all ranks have. */
-static void end(sherd_session *session, sherd_status status) {
+sherd_status shd_session_save_none(const sherd_session *session, const char *call) {
+    if (!session->save.pending) return SHERD_OK;
+    return shd_fail(SHERD_STATE, "%s: the save of step %lld has not ended (sherd_session_save_wait)", call,
+                    (long long)session->save.step);
+}
+
+void shd_session_save_waited(sherd_session *session, double wait_ms) {
+    shd_save *save = &session->save;
+    *(save->pending ? &save->wait_ms : &save->last.wait_ms) += wait_ms;
+}
+
+void shd_session_save_end(sherd_session *session, sherd_status status, int64_t raw_bytes, int64_t stored_bytes) {
     shd_save *save = &session->save;
     snprintf(save->cause, sizeof save->cause, "%s", status == SHERD_OK ? "" : sherd_last_error());
     save->last = (sherd_save_result){.count = save->last.count + 1,
@@ -99,49 +108,59 @@ static void end(sherd_session *session, sherd_status status) {
                                      .status = status,
                                      .cause = save->cause,
                                      .wait_ms = save->wait_ms,
-                                     .seconds = (shd_clock_ms() - save->since_ms) / 1e3};
+                                     .seconds = (shd_clock_ms() - save->since_ms) / 1e3,
+                                     .raw_bytes = raw_bytes,
+                                     .stored_bytes = stored_bytes};
+    if (save->writer && shd_writer_state_of(save->writer) != SHD_WRITER_IDLE) shd_writer_close(save->writer);
     forget(save);
 }
 
-/* Fails as a save does that ends the session. */
+/* --- what callers do ---------------------------------------------------------------------------------------------- */
+
+/* Runs SAVE: afterwards none is pending. */
 static sherd_status finish(sherd_session *session) {
-    shd_save *save = &session->save;
-    double since_ms = shd_clock_ms();
-    sherd_status ready = save->dir ? write_rank(session) : shd_fail(SHERD_MEMORY, "no memory for a checkpoint's note");
-    sherd_status status = shd_session_agree(session, ready);
-    if (status == SHERD_OK) status = shd_session_agree(session, commit(session));
-    if (sherd_status_is_fatal(status)) return status;
-    if (status != SHERD_OK && session->options.rank == 0 && save->dir) shd_checkpoint1_discard(save->dir, save->step);
-    save->wait_ms += shd_clock_ms() - since_ms;
-    end(session, status);
+    const shd_instruction *due;
+    shd_engine_begin(session->engine, SHD_PROGRAM_SAVE, session->step_count, 0);
+    sherd_status status = shd_engine_advance(session->engine, &due);
+    if (status != SHERD_OK) return shd_session_die(session, status);
+    shd_session_save_waited(session, shd_engine_save_wait_ms(session->engine));
     return SHERD_OK;
 }
 
-sherd_status sherd_session_save_begin(sherd_session *session, const char *dir, const char *note) {
-    SHD_TRY(shd_session_expect(session, SHD_PHASE_BOUNDARY, "sherd_session_save_begin"));
-    if (!dir) return shd_fail(SHERD_ARGUMENT, "sherd_session_save_begin: the folder is NULL");
+/* Keeps what the save is of. */
+static void begin(sherd_session *session, const char *dir, const char *note) {
     shd_save *save = &session->save;
-    if (save->pending)
-        return shd_fail(SHERD_STATE, "sherd_session_save_begin: the save of step %lld has not ended",
-                        (long long)save->step);
     save->pending = true;
+    save->taken_count = 0;
+    memset(save->taken, 0, (size_t)session->plan->unit_count * sizeof *save->taken);
     save->step = session->step_count;
     save->since_ms = shd_clock_ms();
     save->wait_ms = 0;
     shd_engine_progress(session->engine, &save->progress);
     save->dir = shd_strdup(dir);
     save->note = note ? shd_strdup(note) : NULL;
-    if (note && !save->note) { /* told to all when it ends: this rank must go on with the others */
-        shd_free(save->dir);
-        save->dir = NULL;
-    }
-    return finish(session);
+    if (!note || save->note) return;
+    shd_free(save->dir); /* this rank goes on with the others, and tells them at the end */
+    save->dir = NULL;
+}
+
+sherd_status sherd_session_save_begin(sherd_session *session, const char *dir, const char *note) {
+    SHD_TRY(shd_session_expect(session, SHD_PHASE_BOUNDARY, "sherd_session_save_begin"));
+    if (!dir) return shd_fail(SHERD_ARGUMENT, "sherd_session_save_begin: the folder is NULL");
+    SHD_TRY(shd_session_save_none(session, "sherd_session_save_begin"));
+    char path[SHD_PATH_BYTES];
+    SHD_TRY(shd_checkpoint_partial_path(path, dir, session->step_count, session->save.id));
+    begin(session, dir, note);
+    if (writes(&session->save))
+        shd_writer_begin(session->save.writer, path, session->step_count, session->options.rank);
+    return session->options.checkpoint.async ? SHERD_OK : finish(session);
 }
 
 bool sherd_session_save_pending(const sherd_session *session) { return session->save.pending; }
 
 sherd_status sherd_session_save_wait(sherd_session *session) {
     SHD_TRY(shd_session_expect(session, SHD_PHASE_BOUNDARY, "sherd_session_save_wait"));
+    if (session->save.pending) SHD_TRY(finish(session));
     const sherd_save_result *last = &session->save.last;
     return last->status == SHERD_OK ? SHERD_OK : shd_fail(last->status, "%s", last->cause);
 }

@@ -9,8 +9,12 @@
 #include "runtime/session/internal.h"
 #include "runtime/session/setup.h"
 
+#include <errno.h>
+#include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 
 /* --- planning: every rank plans for all ranks, so that the verifier sees the whole host --------------------------- */
 
@@ -137,7 +141,9 @@ static sherd_status start_engine(sherd_session *session) {
         .rules = session->rules,
         .clip = session->options.clip,
         .loss_scale = session->options.loss_scale,
+        .storage = &session->save.storage,
     };
+    session->save.storage = shd_session_storage(session);
     for (int32_t kind = 0; kind < SHD_PROGRAM_KINDS; kind++) config.programs[kind] = session->programs[kind];
     return shd_engine_create(&config, &session->engine);
 }
@@ -164,13 +170,28 @@ static sherd_status prepare(sherd_session *session, const sherd_model *model) {
     return shd_pool_create(session->options.threads, &session->pool);
 }
 
+/* All agree on `mine`, and on the number that is part of the names of folders in the making: rank 0 draws one that no
+ * other session has. */
+static sherd_status share_id(sherd_session *session, sherd_status mine) {
+    uint64_t id = 0;
+    char text[20];
+    if (mine == SHERD_OK && getrandom(&id, sizeof id, 0) != sizeof id)
+        mine = shd_fail(SHERD_IO, "the system has no random numbers: %s", strerror(errno));
+    snprintf(text, sizeof text, "%016" PRIx64, id);
+    SHD_TRY(shd_session_vote(session, mine, mine == SHERD_OK ? text : sherd_last_error()));
+    SHD_TRY(shd_session_outcome(session));
+    session->save.id = strtoull(session->ballots[0].text, NULL, 16);
+    return SHERD_OK;
+}
+
 static sherd_status init(sherd_session *session, const sherd_model *model) {
     sherd_status prepared = prepare(session, model);
     if (prepared == SHERD_MEMORY) return decline(session, prepared);
     SHD_TRY(prepared);
     SHD_TRY(meet(session));
     sherd_status status = start_engine(session);
-    return shd_session_agree(session, status);
+    if (status == SHERD_OK) status = shd_session_save_init(session);
+    return share_id(session, status);
 }
 
 sherd_status sherd_session_create(const sherd_options *options, const sherd_model *model, sherd_session **out) {
@@ -265,8 +286,7 @@ sherd_status shd_session_vote(sherd_session *session, sherd_status mine, const c
     return status == SHERD_OK ? SHERD_OK : shd_session_die(session, status);
 }
 
-sherd_status shd_session_agree(sherd_session *session, sherd_status mine) {
-    SHD_TRY(shd_session_vote(session, mine, mine == SHERD_OK ? "" : sherd_last_error()));
+sherd_status shd_session_outcome(sherd_session *session) {
     int32_t r = 0;
     while (r < session->options.world_size && session->ballots[r].status == SHERD_OK) r++;
     if (r == session->options.world_size) return SHERD_OK;
@@ -274,6 +294,11 @@ sherd_status shd_session_agree(sherd_session *session, sherd_status mine) {
     if (sherd_status_is_fatal(failed->status)) session->phase = SHD_PHASE_DEAD;
     return r == session->options.rank ? shd_fail(failed->status, "%s", failed->text)
                                       : shd_fail(failed->status, "rank %d: %s", r, failed->text);
+}
+
+sherd_status shd_session_agree(sherd_session *session, sherd_status mine) {
+    SHD_TRY(shd_session_vote(session, mine, mine == SHERD_OK ? "" : sherd_last_error()));
+    return shd_session_outcome(session);
 }
 
 sherd_status shd_session_compare(sherd_session *session, const char *what, uint64_t value) {
@@ -296,6 +321,12 @@ sherd_status shd_session_begin_life(sherd_session *session) {
     if (status != SHERD_OK) return shd_session_die(session, status);
     session->phase = SHD_PHASE_BOUNDARY;
     return SHERD_OK;
+}
+
+void shd_session_set_start(sherd_session *session, int64_t step) {
+    session->step_count = session->start_step = step;
+    shd_free(session->save.settled_dir);
+    session->save.settled_dir = NULL;
 }
 
 /* What is filled in 16 bits goes through this many float32 values at a time. */
@@ -351,13 +382,14 @@ sherd_status sherd_session_fill(sherd_session *session, sherd_fill_fn fill, void
     if (!session || !fill) return shd_fail(SHERD_ARGUMENT, "sherd_session_fill needs a session and a function");
     if (session->phase != SHD_PHASE_EMPTY)
         SHD_TRY(shd_session_expect(session, SHD_PHASE_BOUNDARY, "sherd_session_fill"));
+    SHD_TRY(shd_session_save_none(session, "sherd_session_fill"));
     /* Peers may still be reading what the last step left. */
     SHD_TRY(shd_session_agree(session, SHERD_OK));
     session->phase = SHD_PHASE_EMPTY;
     sherd_status status = fill_parameters(session, fill, user);
     if (status == SHERD_OK) status = shd_session_clear_states(session);
     SHD_TRY(shd_session_agree(session, status));
-    session->step_count = 0;
+    shd_session_set_start(session, 0);
     shd_progress start = shd_engine_start(session->engine);
     shd_engine_set_progress(session->engine, &start);
     return shd_session_begin_life(session);

@@ -1,10 +1,13 @@
 #include "runtime/session/setup.h"
 
 #include "io/checkpoint_block.h"
+#include "io/checkpoint_reader.h"
+#include "io/checkpoint_writer.h"
 #include "optim/loss_scale.h"
 #include "optim/optimizer.h"
 #include "optim/rules.h"
 #include "optim/whole.h"
+#include "runtime/base/arith.h"
 #include "runtime/base/memory.h"
 #include "runtime/base/status.h"
 #include "runtime/comm/comm.h"
@@ -106,6 +109,9 @@ static void make_policy(const sherd_options *options, int32_t rank, shd_policy *
         .reduce_dtype = options->reduce_dtype,
         .gradient_slots = split ? GRADIENT_SLOTS_SHARED_HOST : GRADIENT_SLOTS_ALONE,
         .owners_read_parameters = shd_whole_reads_parameters(&options->optimizer),
+        .staging_bytes = shd_max(shd_writer_memory_bytes(options->checkpoint.compression, options->checkpoint.threads),
+                                 shd_reader_memory_bytes(options->checkpoint.threads)),
+        .async_saves = options->checkpoint.async,
     };
 }
 

@@ -27,9 +27,11 @@ sherd_status shd_options_rules(const sherd_optimizer *optimizer, const sherd_mod
  * Fails: ARGUMENT (the model), CONFIG (what a pattern or group names), MEMORY. */
 sherd_status shd_options_plan(const sherd_options *options, const sherd_model *model, int32_t rank, shd_plan **out);
 
-/* Whether a session with these options and this plan can load the checkpoint: one of the same optimizer, ranks, stage
- * and plan. Fails: DATA, with the path and what differs. */
-sherd_status shd_checkpoint_fits(const shd_checkpoint *checkpoint, const sherd_options *options, const shd_plan *plan);
+/* Whether a session with these options and this plan can load what `load` (NULL: everything) wants of the checkpoint: the
+ * same tensors by name and shape, and for each that is trained the states of the same optimizer. Of tensors that are
+ * frozen now, states there do not matter. Fails: DATA, with the path and what differs, the first few of each list. */
+sherd_status shd_checkpoint_fits(const shd_checkpoint *checkpoint, const sherd_options *options, const shd_plan *plan,
+                                 const sherd_load *load);
 
 /* The pool of a session, for model code that runs inside its brackets. Borrowed. */
 shd_pool *shd_session_pool(sherd_session *session);

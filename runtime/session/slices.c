@@ -4,8 +4,6 @@
 #include "runtime/base/memory.h"
 #include "runtime/base/status.h"
 
-#include <string.h>
-
 typedef struct lister {
     const shd_plan *plan;
     const char *state;
@@ -39,18 +37,20 @@ static sherd_status append(void *user, const shd_slice *slice) {
     return SHERD_OK;
 }
 
-sherd_status shd_slices_list(sherd_session *session, int32_t place, shd_slice_list *out) {
+/* Of shards in `shard_of`, as shd_engine_visit has it. */
+static sherd_status list_slices(sherd_session *session, int32_t shard_of, shd_slice_list *out) {
     const sherd_optimizer *optimizer = &session->options.optimizer;
+    const shd_policy *policy = &session->plan->policy;
     shd_slice_list list = {0};
     lister l = {.plan = session->plan, .list = &list};
     sherd_status status = SHERD_OK;
-    for (int32_t s = -1; s < session->plan->policy.state_count && status == SHERD_OK; s++) {
-        l.state = s < 0 ? SHD_CHECKPOINT_PARAMETER : shd_optimizer_state_name(optimizer, s);
-        status = shd_engine_visit(session->engine, s, place, append, &l);
+    for (int32_t s = -1; s < policy->state_count && status == SHERD_OK; s++) {
+        l.state = s < 0 ? SHD_CHECKPOINT_PARAMETER : shd_optimizer_states_name(optimizer, s);
+        status = shd_engine_visit(session->engine, s, shard_of, append, &l);
     }
     for (int32_t s = 0; s < shd_whole_state_count(optimizer) && status == SHERD_OK; s++) {
         l.state = shd_whole_state_name(optimizer, s);
-        status = shd_engine_visit_owned(session->engine, s, place, append, &l);
+        status = shd_engine_visit_owned(session->engine, s, shd_policy_place(policy), append, &l);
     }
     if (status == SHERD_OK)
         *out = list;
@@ -58,6 +58,41 @@ sherd_status shd_slices_list(sherd_session *session, int32_t place, shd_slice_li
         shd_slices_fini(&list);
     return status;
 }
+
+/* The slices of unit after unit; those of one keep their order. */
+static sherd_status group_by_unit(const shd_plan *plan, shd_slice_list *list, int64_t *unit_ends) {
+    shd_slice_list grouped = {.slices = shd_alloc((size_t)list->count, sizeof *grouped.slices),
+                              .tensors = shd_alloc((size_t)list->count, sizeof *grouped.tensors),
+                              .capacity = list->count};
+    if (!grouped.slices || !grouped.tensors) {
+        shd_slices_fini(&grouped);
+        return shd_fail(SHERD_MEMORY, "no memory for the list of %lld checkpoint slices", (long long)list->count);
+    }
+    for (int32_t u = 0; u < plan->unit_count; u++) {
+        for (int64_t i = 0; i < list->count; i++) {
+            if (plan->places[list->tensors[i]].unit_index != u) continue;
+            grouped.slices[grouped.count] = list->slices[i];
+            grouped.tensors[grouped.count++] = list->tensors[i];
+        }
+        unit_ends[u] = grouped.count;
+    }
+    shd_slices_fini(list);
+    *list = grouped;
+    return SHERD_OK;
+}
+
+sherd_status shd_slices_stored(sherd_session *session, shd_slice_list *out, int64_t *unit_ends) {
+    shd_slice_list list;
+    SHD_TRY(list_slices(session, shd_policy_place(&session->plan->policy), &list));
+    sherd_status status = group_by_unit(session->plan, &list, unit_ends);
+    if (status == SHERD_OK)
+        *out = list;
+    else
+        shd_slices_fini(&list);
+    return status;
+}
+
+sherd_status shd_slices_held(sherd_session *session, shd_slice_list *out) { return list_slices(session, -1, out); }
 
 void shd_slices_fini(shd_slice_list *list) {
     shd_free(list->slices);
@@ -79,4 +114,17 @@ const char *shd_optimizer_name(const sherd_optimizer *optimizer) {
 
 int32_t shd_optimizer_states(const sherd_optimizer *optimizer) {
     return shd_optimizer_state_count(optimizer) + shd_whole_state_count(optimizer);
+}
+
+const char *shd_optimizer_states_name(const sherd_optimizer *optimizer, int32_t index) {
+    int32_t elementwise = shd_optimizer_state_count(optimizer);
+    return index < elementwise ? shd_optimizer_state_name(optimizer, index)
+                               : shd_whole_state_name(optimizer, index - elementwise);
+}
+
+int64_t shd_state_values(const shd_plan *plan, int32_t tensor, int32_t index) {
+    const shd_tensor_place *place = &plan->places[tensor];
+    int32_t owned = index - plan->policy.state_count;
+    if (owned >= 0) return place->whole ? place->state_counts[owned] : 0;
+    return place->whole || plan->tensors[tensor].frozen ? 0 : place->element_count;
 }

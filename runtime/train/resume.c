@@ -98,7 +98,7 @@ static sherd_status check_fit(const shd_checkpoint *checkpoint, const shd_job *j
     shd_plan *plan;
     shd_job_options(job, &options);
     SHD_TRY(shd_job_plan(job, options.stage, 0, &plan));
-    sherd_status status = shd_checkpoint_fits(checkpoint, &options, plan);
+    sherd_status status = shd_checkpoint_fits(checkpoint, &options, plan, NULL);
     shd_plan_destroy(plan);
     return status;
 }

@@ -32,7 +32,15 @@ void shd_free(void *pointer) {
     free(pointer);
 }
 
-void *shd_map(int64_t bytes) { return shd_alloc(1, (size_t)bytes); }
+void *shd_map(int64_t bytes) {
+    enum { PAGE_BYTES = 4096 };
+    if (refuses()) return NULL;
+    size_t whole = ((size_t)bytes + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES;
+    void *pages = aligned_alloc(PAGE_BYTES, whole);
+    if (!pages) return NULL;
+    live_count++;
+    return memset(pages, 0, whole);
+}
 void shd_unmap(void *pointer, int64_t bytes) {
     (void)bytes;
     shd_free(pointer);

@@ -222,11 +222,9 @@ Test(train, refuses_to_go_on_with_other_data_model_or_seed) {
         {"model.frozen=[\"wpe.*\"]", "model.frozen was [] and is [\"wpe.*\"] now"},
         {"data.ignored_token=3", "data.ignored_token was null and is 3 now"},
         {"data.train=other.u16", "data.train has changed: it was "},
-        {"run.ranks=2", "saved by 1 rank at stage 3, but this job has 2 at stage 3"},
         {"optimizer.name=sgd",
          "saved with optimizer.name: adamw, but this job has sgd; go on with optimizer.name: adamw, or start anew "
          "with checkpoint.resume: never"},
-        {"shard.stage=1", "saved by 1 rank at stage 3, but this job has 1 at stage 1"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         cr_expect_eq(check_job(small_job, SET(cases[i].setting)), SHERD_DATA, "%s", cases[i].setting);
@@ -236,6 +234,7 @@ Test(train, refuses_to_go_on_with_other_data_model_or_seed) {
     run_job(small_job, SET("train.seed=7"), &result);
     cr_assert_eq(result.status[0], SHERD_DATA);
     /* What may change. */
+    cr_assert_eq(check_job(small_job, SET("run.ranks=2", "shard.stage=1")), SHERD_OK, "%s", sherd_last_error());
     cr_assert_eq(check_job(small_job, SET("optimizer.lr=1e-3", "train.global_batch=6", "model.init=random")), SHERD_OK,
                  "%s", sherd_last_error());
     cr_assert_eq(check_job(small_job, SET("checkpoint.resume=nowhere")), SHERD_DATA);
