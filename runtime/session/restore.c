@@ -139,6 +139,8 @@ static sherd_status read_values(sherd_session *session, const shd_checkpoint *ch
         .threads = session->options.checkpoint.threads,
         .memory = shd_engine_staging(session->engine),
         .convert = {.run = convert, .user = with},
+        /* What every rank of a host, or one of every replica, reads is read from the disk once. */
+        .cached = session->options.world_size > 1 && (session->options.stage == 0 || session->options.replicas > 1),
     };
     sherd_status status = with ? shd_checkpoint_read(checkpoint, list.slices, list.count, &config)
                                : shd_fail(SHERD_MEMORY, "no memory for the codes of optimizer states");

@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/mount.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -196,6 +197,27 @@ Test(checkpoint_writer, tells_how_much_it_wrote) {
     cr_assert_eq(totals.file_bytes, (int64_t)bytes);
     cr_assert(totals.file_bytes < raw_bytes * 9 / 10, "a quarter of all bytes is the same");
     cr_assert(totals.cpu_ns > 0 && totals.wall_ns > 0);
+    shd_writer_destroy(writer);
+    remove_folder(folder);
+}
+
+/* Whether somebody else could take `path` for nobody's. */
+static bool is_free(const char *path) {
+    int descriptor = open(path, O_RDONLY);
+    cr_assert(descriptor >= 0);
+    bool locked = flock(descriptor, LOCK_EX | LOCK_NB) != 0;
+    close(descriptor);
+    return !locked;
+}
+
+Test(checkpoint_writer, keeps_file_and_folder_locked_until_it_is_closed) {
+    char *folder = make_folder(), *file = path_in(folder, "rank-00002.bin");
+    rank_store store = make_store(1, 0);
+    shd_writer *writer = make_writer(&store);
+    cr_assert_eq(save(writer, folder), SHERD_OK);
+    cr_assert(!is_free(folder) && !is_free(file));
+    shd_writer_close(writer);
+    cr_assert(is_free(folder) && is_free(file));
     shd_writer_destroy(writer);
     remove_folder(folder);
 }
