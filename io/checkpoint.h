@@ -25,6 +25,8 @@ enum { SHD_CHECKPOINT_STATES_MAX = 8 };
 
 /* The `state` of a slice that holds the parameter itself. */
 #define SHD_CHECKPOINT_PARAMETER "parameter"
+/* The `optimizer` of a checkpoint that has parameters alone: it was imported, and has no states. */
+#define SHD_CHECKPOINT_NO_OPTIMIZER "none"
 
 /* Elements [first, first + count) of a tensor, or of one of its optimizer states. Copies on several ranks are legal,
  * and equal. */

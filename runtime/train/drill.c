@@ -26,16 +26,16 @@ static sherd_status tokens_path(const shd_drill *drill, char path[SHD_PATH_BYTES
 }
 
 /* The job as the drill runs it. Destroy *out with shd_job_destroy. */
-static sherd_status read_job(const shd_drill *drill, shd_job **out) {
+static sherd_status read_job(const shd_drill *drill, shd_job **out, bool *weights_only) {
     char tokens[SHD_PATH_BYTES];
     shd_checkpoint *checkpoint;
     SHD_TRY(tokens_path(drill, tokens));
     SHD_TRY(shd_checkpoint_open(drill->checkpoint, &checkpoint));
-    const shd_note_changes changes = {.ranks = drill->ranks,
-                                      .stage = -1,
-                                      .dir = drill->dir,
-                                      .tokens = drill->data == SHD_DRILL_MADE_UP ? tokens : NULL};
-    sherd_status status = shd_note_job(shd_checkpoint_content(checkpoint)->note, &changes, out);
+    const shd_note_changes changes = {
+        .ranks = drill->ranks, .dir = drill->dir, .tokens = drill->data == SHD_DRILL_MADE_UP ? tokens : NULL};
+    const shd_checkpoint_manifest *manifest = shd_checkpoint_content(checkpoint);
+    *weights_only = strcmp(manifest->optimizer, SHD_CHECKPOINT_NO_OPTIMIZER) == 0;
+    sherd_status status = shd_note_job(manifest->note, &changes, out);
     shd_checkpoint_close(checkpoint);
     return status == SHERD_OK ? SHERD_OK : shd_fail_within(status, "%s", drill->checkpoint);
 }
@@ -79,7 +79,8 @@ static sherd_status find_data(shd_drill *drill, const shd_job *job) {
 sherd_status shd_drill_prepare(shd_drill *drill) {
     shd_job *job;
     drill->data = SHD_DRILL_NO_DATA;
-    SHD_TRY(read_job(drill, &job));
+    bool weights_only;
+    SHD_TRY(read_job(drill, &job, &weights_only));
     drill->ranks = (int32_t)job->run.ranks;
     sherd_status status = find_data(drill, job);
     shd_job_destroy(job);
@@ -98,6 +99,7 @@ typedef struct drill_rank {
     shd_model *model;
     sherd_session *session;
     shd_evaluation_plan evaluation;
+    bool weights_only; /* the checkpoint has no more */
 } drill_rank;
 
 static sherd_status open_data(drill_rank *rank) {
@@ -114,7 +116,7 @@ static sherd_status open_data(drill_rank *rank) {
 }
 
 static sherd_status run(drill_rank *rank, shd_drill_result *out) {
-    SHD_TRY(read_job(rank->drill, &rank->job));
+    SHD_TRY(read_job(rank->drill, &rank->job, &rank->weights_only));
     const sherd_options place = rank->options;
     shd_job_options(rank->job, &rank->options);
     rank->options.rank = place.rank;
@@ -122,7 +124,9 @@ static sherd_status run(drill_rank *rank, shd_drill_result *out) {
     SHD_TRY(open_data(rank));
     SHD_TRY(shd_job_model(rank->job, &rank->model));
     SHD_TRY(sherd_session_create(&rank->options, shd_model_describe(rank->model), &rank->session));
-    SHD_TRY(sherd_session_load(rank->session, rank->drill->checkpoint, NULL));
+    sherd_load load = SHERD_LOAD_INIT;
+    load.weights_only = rank->weights_only;
+    SHD_TRY(sherd_session_load_with(rank->session, rank->drill->checkpoint, &load, NULL));
     shd_drill_result result = {.step = sherd_session_step_count(rank->session), .loss = NAN};
     if (rank->dataset) {
         sherd_evaluation found;

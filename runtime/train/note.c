@@ -29,11 +29,17 @@ static bool change_data(json_t *job, const char *tokens) {
            set(job, "train", "sample_tokens", json_integer(0));
 }
 
+bool shd_note_has_job(const char *note) {
+    json_t *root = note ? json_loads(note, 0, NULL) : NULL;
+    bool has = json_is_object(json_object_get(root, "job"));
+    json_decref(root);
+    return has;
+}
+
 static bool change(json_t *job, const shd_note_changes *changes) {
     bool good = changes->ranks == 0 || change_ranks(job, changes->ranks);
-    if (changes->stage >= 0) good = good && set(job, "shard", "stage", json_integer(changes->stage));
+    if (changes->replicas > 0) good = good && set(job, "shard", "replicas", json_integer(changes->replicas));
     if (changes->tokens) good = good && change_data(job, changes->tokens);
-    if (changes->stage == 0) good = good && set(job, "shard", "replicas", json_integer(1));
     for (int i = 0; good && changes->dir && i < 3; i++)
         good = set(job, (const char *[]){"run", "log", "checkpoint"}[i], "dir", json_string(changes->dir));
     return good;

@@ -9,11 +9,15 @@
  * Fails: DATA (no note of `sherd train`). */
 sherd_status shd_note_model(const char *note, shd_model_config *out);
 
+/* Whether there is a job in it; `note` may be NULL. */
+bool shd_note_has_job(const char *note);
+
 /* What is to be other than it was. */
 typedef struct shd_note_changes {
-    int32_t ranks;      /* run.ranks; 0: as it was. Where they do not divide, replicas are 1 and the global batch is the
-                      * least that they divide: for whoever only loads and evaluates */
-    int32_t stage;      /* shard.stage; -1: as it was */
+    /* run.ranks; 0: as it was. Where they do not divide, replicas are 1 and the global batch is the least that they
+     * divide: for whoever only loads and evaluates. */
+    int32_t ranks;
+    int32_t replicas;   /* shard.replicas; 0: as it was */
     const char *dir;    /* run.dir, log.dir and checkpoint.dir; NULL: as they were */
     const char *tokens; /* data.train, a u32 file; there are no validation data then. NULL: as they were */
 } shd_note_changes;

@@ -119,9 +119,20 @@ static sherd_status compare_note(const shd_checkpoint *checkpoint, const resume_
     return status == SHERD_OK ? SHERD_OK : shd_fail_within(status, "%s", shd_checkpoint_path(checkpoint));
 }
 
+/* Parameters alone are nothing to go on from. */
+static sherd_status check_states(const shd_checkpoint *checkpoint) {
+    const char *path = shd_checkpoint_path(checkpoint);
+    if (strcmp(shd_checkpoint_content(checkpoint)->optimizer, SHD_CHECKPOINT_NO_OPTIMIZER) != 0) return SHERD_OK;
+    return shd_fail(SHERD_DATA,
+                    "%s: imported weights, without optimizer state; start from them with model.init: %s, or with "
+                    "checkpoint.resume: %s and checkpoint.resume_weights_only: true",
+                    path, path, path);
+}
+
 /* Takes the checkpoint, an open one, as where the run goes on. */
 static sherd_status adopt(const shd_checkpoint *checkpoint, const resume_search *search, shd_resume *out) {
     shd_resume found = {.place.step = shd_checkpoint_content(checkpoint)->step};
+    SHD_TRY(check_states(checkpoint));
     SHD_TRY(compare_note(checkpoint, search, &found.place));
     if (found.place.step < search->job->train.steps) SHD_TRY(check_fit(checkpoint, search->job));
     found.path = shd_strdup(shd_checkpoint_path(checkpoint));

@@ -98,12 +98,7 @@ class Drill(Checkpoints):
         self.refused(2, "no folder", "drill")
         self.refused(2, "a whole number", "drill", self.folder.name, "-n", "0")
         self.train("-n", "2")
-        path = os.path.join(self.checkpoints, "step-00000006", "rank-00001.bin")
-        with open(path, "r+b") as file:
-            file.seek(os.path.getsize(path) // 2)
-            byte = file.read(1)
-            file.seek(-1, 1)
-            file.write(bytes([byte[0] ^ 16]))
+        flip(os.path.join(self.checkpoints, "step-00000006", "rank-00001.bin"), 0.3)
         self.assertIn("rank-00001.bin", self.refused(3, "not restored: ", "drill", self.checkpoints))
         done = sherd("checkpoint", "drill", self.checkpoints, "--json")
         self.assertEqual(done.returncode, 3)
@@ -125,6 +120,155 @@ class Export(Checkpoints):
         self.refused(2, "it is a folder; name a file", "export", self.checkpoints, to)
         self.refused(2, "it is a file; name a folder", "export", self.checkpoints, whole, "--format", "hf")
         self.refused(2, "lies in the checkpoint", "export", self.checkpoints, os.path.join(self.checkpoints, "step-00000006"), "--format", "hf")
+
+
+def flip(path, at=0.5):
+    """Changes one bit of a file."""
+    with open(path, "r+b") as file:
+        file.seek(int(os.path.getsize(path) * at))
+        byte = file.read(1)
+        file.seek(-1, 1)
+        file.write(bytes([byte[0] ^ 16]))
+
+
+class Look(Checkpoints):
+    def test_list_tells_what_is_there_and_why_not(self):
+        self.train("-n", "2")
+        os.mkdir(os.path.join(self.checkpoints, "step-00000009.partial-0123456789abcdef"))
+        os.mkdir(os.path.join(self.checkpoints, "step-00000008"))
+        os.mkdir(os.path.join(self.checkpoints, "else"))
+        lines = self.ok("list", self.checkpoints).splitlines()
+        self.assertEqual([line.split()[0] for line in lines],
+                         ["name", "step-00000003", "step-00000006", "step-00000008", "step-00000009.partial-0123456789abcdef"])
+        self.assertRegex(lines[1], r"  \d{4}-\d\d-\d\d \d\d:\d\d:\d\d  +[\d.]+ KiB  +\d\.\d\d  complete$")
+        self.assertTrue(lines[2].endswith("complete, the newest"))
+        found = json.loads(self.ok("list", self.checkpoints, "--json"))["checkpoints"]
+        self.assertEqual([(entry["step"], entry["complete"], entry["newest"]) for entry in found],
+                         [(3, True, False), (6, True, True), (8, False, False), (9, False, False)])
+        self.assertNotIn("why_not", found[1])
+        self.assertTrue(found[2]["why_not"] and found[3]["why_not"])
+        size = sum(os.path.getsize(os.path.join(found[1]["path"], name)) for name in os.listdir(found[1]["path"]) if name.startswith("rank-"))
+        self.assertEqual(found[1]["stored_bytes"], size)
+        self.refused(3, "there is no folder", "list", self.path("none"))
+
+    def test_an_empty_folder_is_an_empty_list(self):
+        self.assertEqual(json.loads(self.ok("list", self.folder.name, "--json"))["checkpoints"], [])
+        self.train()
+        done = sherd("checkpoint", "list", self.path("runs/small"))
+        self.assertEqual((done.returncode, done.stdout), (0, ""))
+        self.assertIn("its checkpoints are in", done.stderr)
+
+    def test_show_tells_of_every_value(self):
+        self.train("-n", "2")
+        shown = json.loads(self.ok("show", self.checkpoints, "--json", "--norms"))
+        self.assertEqual((shown["step"], shown["optimizer"], shown["world_size"], shown["note"]["tokens_seen"]), (6, "adamw", 2, 6 * 12 * 8))
+        whole = self.path("whole")
+        self.ok("export", self.checkpoints, whole)
+        with open(whole, "rb") as file:
+            header = json.loads(file.read(struct.unpack("<Q", file.read(8))[0]))
+            data = file.read()
+        names = [name for name in header if name != "__metadata__"]
+        self.assertEqual(sorted(names), sorted(tensor["name"] for tensor in shown["tensors"]))
+        stored = 0
+        for tensor in shown["tensors"]:
+            first, end = header[tensor["name"]]["data_offsets"]
+            values = struct.unpack(f"<{(end - first) // 4}f", data[first:end])
+            parameter = tensor["values"][0]
+            self.assertEqual([value["state"] for value in tensor["values"]], ["parameter", "exp_avg", "exp_avg_sq"])
+            self.assertEqual((tensor["shape"], parameter["elements"]), (header[tensor["name"]]["shape"], len(values)))
+            self.assertAlmostEqual(parameter["norm"], sum(value * value for value in values) ** 0.5, delta=1e-9 * (1 + parameter["norm"]))
+            self.assertEqual(parameter["largest"], max(map(abs, values)))
+            self.assertEqual(parameter["raw_bytes"], 4 * len(values))
+            stored += sum(value["stored_bytes"] for value in tensor["values"])
+            self.assertTrue(set(parameter["ranks"]) <= {0, 1} and parameter["ranks"])
+        self.assertLess(stored, shown["stored_bytes"])
+        lines = self.ok("show", self.checkpoints, "--norms").splitlines()
+        self.assertTrue(any(line.startswith("h.1.mlp.c_fc.weight ") and "[16, 64]" in line for line in lines))
+        self.assertTrue(any(line.startswith("  exp_avg_sq ") for line in lines))
+        self.assertIn("state   step 6, 6 updates of adamw (exp_avg, exp_avg_sq in fp32), 576 tokens seen", lines)
+        flip(os.path.join(self.checkpoints, "step-00000006", "rank-00000.bin"), 0.4)
+        self.refused(3, "rank-00000.bin", "show", self.checkpoints, "--norms")
+
+    def test_norms_of_states_in_8_bits_are_those_of_their_values(self):
+        norms = {}
+        for dtype in ("fp32", "int8"):
+            self.train("--set", f"run.dir={self.path(dtype)}", "--set", f"optimizer.state_dtype={dtype}", "--set", "train.steps=1")
+            shown = json.loads(self.ok("show", self.path(dtype + "/checkpoints"), "--json", "--norms"))
+            norms[dtype] = [value["norm"] for tensor in shown["tensors"] for value in tensor["values"][1:]]
+        self.assertEqual(len(norms["fp32"]), len(norms["int8"]))
+        for plain, coded in zip(norms["fp32"], norms["int8"]):
+            self.assertAlmostEqual(coded, plain, delta=0.05 * plain)
+
+    def test_verify_names_every_damaged_block_and_goes_on(self):
+        self.train("-n", "2")
+        self.assertRegex(self.ok("verify", self.checkpoints), r"^\S+3: good: all of .*\n\S+6: good: all of .*\n$")
+        newest = os.path.join(self.checkpoints, "step-00000006")
+        flip(os.path.join(newest, "rank-00001.bin"), 0.3)
+        flip(os.path.join(newest, "rank-00000.bin"), 0.2)
+        done = sherd("checkpoint", "verify", self.checkpoints)
+        self.assertEqual((done.returncode, done.stderr), (3, ""))
+        lines = done.stdout.splitlines()
+        self.assertTrue(lines[0].startswith(os.path.join(self.checkpoints, "step-00000003") + ": good"))
+        self.assertEqual(lines[-2:], [f"{newest}: damaged: 2 pieces", "1 of 2 checkpoints is damaged: 2 pieces"])
+        told = json.loads(sherd("checkpoint", "verify", newest, "--json").stdout)
+        self.assertEqual((told["good"], told["damaged_pieces"]), (False, 2))
+        pieces = told["checkpoints"][0]["damage"]
+        self.assertEqual({os.path.basename(piece["file"]) for piece in pieces}, {"rank-00000.bin", "rank-00001.bin"})
+        self.assertTrue(all(piece["count"] > 0 and piece["tensor"] and piece["state"] for piece in pieces))
+        os.remove(os.path.join(newest, "rank-00001.bin"))
+        self.assertEqual(sherd("checkpoint", "verify", newest).returncode, 3)
+        flip(os.path.join(self.checkpoints, "step-00000003", "manifest.json"))
+        self.assertIn("2 of 2 checkpoints are damaged", sherd("checkpoint", "verify", self.checkpoints).stdout)
+        self.refused(3, "there is no complete checkpoint", "verify", self.folder.name)
+
+
+class Make(Checkpoints):
+    def test_reshard_and_import(self):
+        self.train("-n", "2")
+        to = self.path("on-3")
+        path = os.path.join(to, "step-00000006")
+        self.assertEqual(self.ok("reshard", self.checkpoints, to, "--ranks", "3"), path + "\n")
+        self.assertEqual(sorted(os.listdir(path)), ["manifest.json", "rank-00000.bin", "rank-00001.bin", "rank-00002.bin"])
+        self.ok("verify", to)
+        for name in ("parameter", "exp_avg", "exp_avg_sq"):
+            norms = [[value["norm"] for tensor in json.loads(self.ok("show", where, "--json", "--norms"))["tensors"]
+                      for value in tensor["values"] if value["state"] == name] for where in (self.checkpoints, to)]
+            self.assertEqual(norms[0], norms[1])
+        loss = [json.loads(self.ok("drill", where, "--json", "-n", ranks))["loss"] for where, ranks in ((self.checkpoints, 2), (to, 3), (to, 1))]
+        self.assertEqual(loss, loss[:1] * 3)
+        self.refused(2, "is there already", "reshard", self.checkpoints, to, "--ranks", "4")
+        self.refused(2, "--ranks RANKS is missing", "reshard", self.checkpoints, self.path("x"))
+        self.refused(2, "no folder to write to", "reshard", self.checkpoints, "-n", "2")
+        self.refused(3, "No such file", "reshard", self.path("none"), self.path("x"), "-n", "2")
+
+    def test_import(self):
+        self.train()
+        hf, to, whole = self.path("hf"), self.path("imported"), [self.path("a"), self.path("b")]
+        self.ok("export", self.checkpoints, hf, "--format", "hf")
+        self.assertEqual(self.ok("import", hf, to, "--job", self.path("job.yaml")), os.path.join(to, "step-00000000") + "\n")
+        for where, file in zip((self.checkpoints, to), whole):
+            self.ok("export", where, file)
+        contents = []
+        for file in whole:
+            with open(file, "rb") as opened:
+                contents.append(opened.read())
+        self.assertEqual(*contents)
+        said = sherd("sample", to, "--ids", "1 2 3", "--print-ids", "--temperature", "0", "--tokens", "5")
+        self.assertEqual(said.stdout, sherd("sample", self.checkpoints, "--ids", "1 2 3", "--print-ids", "--temperature", "0", "--tokens", "5").stdout)
+        self.refused(2, "is there already", "import", hf, to, "--job", self.path("job.yaml"))
+        self.refused(2, "--job JOB.yaml is missing", "import", hf, to)
+        self.refused(3, "h.2.ln_1.weight is missing", "import", hf, self.path("x"), "--job", self.path("job.yaml"), "--set", "model.n_layer=3")
+        verdict = json.loads(self.ok("drill", to, "--json"))
+        self.assertEqual((verdict["step"], verdict["loss"]), (0, json.loads(self.ok("drill", self.checkpoints, "--json"))["loss"]))
+        self.ok("reshard", to, self.path("on-2"), "-n", "2")
+        self.assertEqual(json.loads(self.ok("drill", self.path("on-2"), "--json"))["loss"], verdict["loss"])
+        path = os.path.join(to, "step-00000000")
+        resume = ("train", self.path("job.yaml"), "--set", f"run.dir={self.path('on')}", "--set", f"checkpoint.resume={path}")
+        done = sherd(*resume)
+        self.assertEqual(done.returncode, 3)
+        self.assertIn(f"imported weights, without optimizer state; start from them with model.init: {path}", done.stderr)
+        self.assertEqual(sherd(*resume, "--set", "checkpoint.resume_weights_only=true").returncode, 0)
+        self.train("--set", f"run.dir={self.path('again')}", "--set", f"model.init={to}", "--set", "train.steps=1")
 
 
 if __name__ == "__main__":

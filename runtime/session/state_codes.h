@@ -1,0 +1,17 @@
+/* Optimizer states in 8 bits, for who reads them from a checkpoint without an optimizer at hand. */
+#ifndef SHD_SESSION_STATE_CODES_H
+#define SHD_SESSION_STATE_CODES_H
+
+#include "io/checkpoint_reader.h"
+
+typedef struct shd_state_codes shd_state_codes;
+
+/* `optimizer`: as a manifest has it, borrowed. Owns: destroy *out with shd_state_codes_destroy. Fails: MEMORY. */
+sherd_status shd_state_codes_create(const char *optimizer, shd_state_codes **out);
+/* Accepts NULL. */
+void shd_state_codes_destroy(shd_state_codes *codes);
+
+/* From INT8 to FP32, for a reader. Borrows `codes`. */
+shd_reader_convert shd_state_codes_decoder(shd_state_codes *codes);
+
+#endif
