@@ -91,23 +91,25 @@ void shd_file_close(int descriptor) {
     if (descriptor >= 0) close(descriptor);
 }
 
-/* After a call that failed: whether it was refused past the page cache, and is worth another try, now through it. */
-static bool try_cached(int descriptor) {
-    int cause = errno;
-    int flags = cause == EINVAL ? fcntl(descriptor, F_GETFL) : 0;
-    bool direct = flags > 0 && (flags & O_DIRECT) != 0 && fcntl(descriptor, F_SETFL, flags & ~O_DIRECT) == 0;
-    errno = cause;
-    return direct;
+/* After a call that failed: whether it is worth another try. What the file system refuses past the page cache is tried
+ * through it, once in a call: another thread may have turned the descriptor already. */
+static bool try_again(int descriptor, bool *cached) {
+    if (errno == EINTR) return true;
+    if (errno != EINVAL || *cached) return false;
+    *cached = true;
+    shd_file_use_cache(descriptor, true);
+    return true;
 }
 
 /* Linux moves at most 2 GiB - 4 KiB in one call. */
 static const int64_t largest_call_bytes = (int64_t)1 << 30;
 
 sherd_status shd_file_read(int descriptor, const char *path, int64_t offset, void *out, int64_t bytes) {
+    bool cached = false;
     for (int64_t done = 0; done < bytes;) {
         size_t wanted = (size_t)shd_min(bytes - done, largest_call_bytes);
         ssize_t got = pread(descriptor, (char *)out + done, wanted, offset + done);
-        if (got < 0 && (errno == EINTR || try_cached(descriptor))) continue;
+        if (got < 0 && try_again(descriptor, &cached)) continue;
         if (got < 0) return fail_system("read", path);
         if (got == 0)
             return shd_fail(SHERD_DATA, "%s ends after %lld bytes, where %lld more are expected", path,
@@ -139,10 +141,11 @@ static sherd_status fail_write(const char *path) {
 
 /* `offset` < 0: appends. */
 static sherd_status write_all(int descriptor, const char *path, int64_t offset, const void *data, int64_t bytes) {
+    bool cached = false;
     for (int64_t done = 0; done < bytes;) {
         ssize_t put = write_quietly(descriptor, (const char *)data + done,
                                     (size_t)shd_min(bytes - done, largest_call_bytes), offset < 0 ? -1 : offset + done);
-        if (put < 0 && (errno == EINTR || try_cached(descriptor))) continue;
+        if (put < 0 && try_again(descriptor, &cached)) continue;
         if (put < 0) return fail_write(path);
         done += put;
     }

@@ -8,6 +8,7 @@
 #include <sherd/status.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/resource.h>
@@ -266,4 +267,25 @@ Test(checkpoint_file, is_locked_as_somebodys_until_it_is_closed) {
     close(other);
     cr_assert_eq(count_files(folder), 1);
     remove_folder(folder);
+}
+
+/* /tmp is on a disk more often than make_folder's place, and disks ask for alignment. */
+Test(file, that_was_opened_past_the_page_cache_takes_unaligned_calls_too) {
+    char path[] = "/tmp/sherd-test-XXXXXX", *from = take(20000), *to = take(20000);
+    int descriptor = mkstemp(path);
+    int64_t bytes;
+    cr_assert(descriptor >= 0);
+    close(descriptor);
+    for (int i = 0; i < 20000; i++) from[i] = (char)(i * 7);
+    cr_assert_eq(shd_file_create_direct(path, &descriptor), SHERD_OK);
+    cr_assert_eq(shd_file_write_at(descriptor, path, 0, from + 1, 9999), SHERD_OK, "%s", sherd_last_error());
+    cr_assert_eq(shd_file_write_at(descriptor, path, 9999, from + 10000, 3), SHERD_OK, "%s", sherd_last_error());
+    shd_file_close(descriptor);
+    cr_assert_eq(shd_file_open_direct(path, &descriptor, &bytes), SHERD_OK);
+    cr_assert_eq(bytes, 10002);
+    cr_assert_eq(shd_file_read(descriptor, path, 1, to + 2, 10001), SHERD_OK, "%s", sherd_last_error());
+    cr_assert_eq(memcmp(to + 2, from + 2, 10001), 0);
+    cr_assert_eq(shd_file_read(descriptor, path, 10000, to, 3), SHERD_DATA);
+    shd_file_close(descriptor);
+    unlink(path);
 }
