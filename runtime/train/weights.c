@@ -116,13 +116,25 @@ static sherd_status open_checkpoint(shd_weights_file *file, const char *path, sh
 
 /* --- which it is -------------------------------------------------------------------------------------------------- */
 
+enum { PATTERN_BYTES = 8400 };
+
+/* A pattern in a folder whose own name means itself, whatever is in it. */
+static void make_pattern(const char *folder, const char *pattern, char out[PATTERN_BYTES]) {
+    size_t used = 0;
+    for (const char *at = folder; *at && used + 2 < PATTERN_BYTES; at++) {
+        if (strchr("*?[]\\", *at)) out[used++] = '\\';
+        out[used++] = *at;
+    }
+    snprintf(out + used, PATTERN_BYTES - used, "/%s", pattern);
+}
+
 /* The safetensors files that make up a model in `folder`. Fails: DATA when there are none. */
 static sherd_status open_folder(shd_weights_file *file, const char *folder, shd_weight_source *source) {
-    static const char *const patterns[] = {"%s/model.safetensors", "%s/model-[0-9]*-of-[0-9]*.safetensors"};
+    static const char *const patterns[] = {"model.safetensors", "model-[0-9]*-of-[0-9]*.safetensors"};
     for (size_t i = 0; i < sizeof patterns / sizeof *patterns; i++) {
-        char pattern[4200];
+        char pattern[PATTERN_BYTES];
         glob_t found = {0};
-        snprintf(pattern, sizeof pattern, patterns[i], folder);
+        make_pattern(folder, patterns[i], pattern);
         int failed = glob(pattern, 0, NULL, &found);
         sherd_status status = failed == GLOB_NOSPACE ? shd_fail(SHERD_MEMORY, "no memory to look into %s", folder)
                               : failed               ? SHERD_OK

@@ -222,6 +222,35 @@ class Look(Checkpoints):
         self.refused(3, "there is no complete checkpoint", "verify", self.folder.name)
 
 
+def peak_bytes(*args):
+    """Of memory, of a command that goes well."""
+    child = subprocess.Popen([SHERD, *args], stdout=subprocess.DEVNULL)
+    _, status, used = os.wait4(child.pid, 0)
+    child.returncode = os.waitstatus_to_exitcode(status)
+    assert child.returncode == 0, args
+    return used.ru_maxrss * 1024
+
+
+class Memory(Checkpoints):
+    def test_does_not_grow_with_the_model(self):
+        large = ("--set", "model.d_model=512", "--set", "model.vocab_size=8192", "--set", "train.steps=1", "--set", "train.global_batch=1", "--set",
+                 "train.evaluate_every=0")
+        self.train()
+        self.train("--set", f"run.dir={self.path('large')}", *large)
+        folders = {"small": self.checkpoints, "large": self.path("large/checkpoints")}
+        used = {}
+        for size, folder in folders.items():
+            st, settings = self.path(size + ".st"), large[:4] if size == "large" else ()
+            commands = {"verify": (folder,), "show": (folder, "--norms"), "reshard": (folder, self.path(size + "-on-3"), "-n", "3"), "export": (folder, st),
+                        "import": (st, self.path(size + "-imported"), "--job", self.path("job.yaml"), *settings)}
+            used[size] = {name: peak_bytes("checkpoint", name, *args) for name, args in commands.items()}
+        bytes_there = json.loads(self.ok("list", folders["large"], "--json"))["checkpoints"][0]["raw_bytes"]
+        self.assertGreater(bytes_there, 100e6)
+        for name, small in used["small"].items():
+            # A few blocks for each of two threads.
+            self.assertLess(used["large"][name] - small, 40 << 20, name)
+
+
 class Make(Checkpoints):
     def test_reshard_and_import(self):
         self.train("-n", "2")

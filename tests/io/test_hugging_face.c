@@ -5,6 +5,7 @@
 #include <criterion/criterion.h>
 #include <jansson.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 TestSuite(hugging_face, .init = enter_fresh_folder, .fini = leave_fresh_folder);
@@ -62,6 +63,7 @@ static void holds(json_t *config, const char *expected) {
     json_object_foreach(wanted, key, value) {
         char *shown = json_dumps(json_object_get(config, key), JSON_ENCODE_ANY);
         cr_expect(json_equal(json_object_get(config, key), value), "%s is %s", key, shown);
+        free(shown);
     }
     json_object_foreach(config, key, value) cr_expect(json_object_get(wanted, key), "%s is there", key);
     json_decref(wanted);

@@ -94,24 +94,24 @@ Test(weights, come_alike_from_a_checkpoint_a_file_a_folder_and_its_parts) {
     run_job(small_job, (const char *const[]){"train.steps=2", "optimizer.warmup_steps=1", "run.ranks=2", NULL},
             &result);
     cr_assert_eq(result.status[0], SHERD_OK, "%s", result.cause);
-    cr_assert(mkdir("whole", 0777) == 0 && mkdir("parts", 0777) == 0);
+    cr_assert(mkdir("whole", 0777) == 0 && mkdir("parts [1*]", 0777) == 0);
     cr_assert_eq(shd_checkpoint_export("ckpt", "whole/model.safetensors"), SHERD_OK, "%s", sherd_last_error());
     shd_safetensors *file;
     cr_assert_eq(shd_safetensors_open("whole/model.safetensors", &file), SHERD_OK);
     int32_t tensors = shd_safetensors_count(file), third = tensors / 3;
-    copy_part(file, "parts/model-00001-of-00003.safetensors", 0, third);
-    copy_part(file, "parts/model-00003-of-00003.safetensors", third, tensors - 1);
+    copy_part(file, "parts [1*]/model-00001-of-00003.safetensors", 0, third);
+    copy_part(file, "parts [1*]/model-00003-of-00003.safetensors", third, tensors - 1);
     shd_model *model = make_model();
     shd_weights_file *refused = NULL;
-    cr_assert_eq(shd_weights_open("parts", model, &refused), SHERD_DATA);
-    cr_assert(strstr(sherd_last_error(), "parts does not fit the model: "), "%s", sherd_last_error());
-    copy_part(file, "parts/model-00002-of-00003.safetensors", tensors - 1, tensors);
+    cr_assert_eq(shd_weights_open("parts [1*]", model, &refused), SHERD_DATA);
+    cr_assert(strstr(sherd_last_error(), "parts [1*] does not fit the model: "), "%s", sherd_last_error());
+    copy_part(file, "parts [1*]/model-00002-of-00003.safetensors", tensors - 1, tensors);
     export_for_transformers("ckpt", "hf");
     int64_t expected_count, count;
     float *expected = read_weights(model, "whole/model.safetensors", "safetensors", &expected_count);
     static const char *const places[][2] = {{"whole", "safetensors"},
                                             {"hf", "safetensors"},
-                                            {"parts", "safetensors"},
+                                            {"parts [1*]", "safetensors"},
                                             {"ckpt", "checkpoint"},
                                             {"ckpt/step-00000002", "checkpoint"}};
     for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
