@@ -5,6 +5,7 @@
 #include "io/json.h"
 #include "runtime/base/log.h"
 #include "runtime/base/memory.h"
+#include "runtime/base/pattern.h"
 #include "runtime/base/status.h"
 #include "runtime/train/compare.h"
 #include "runtime/train/job_setup.h"
@@ -92,13 +93,42 @@ sherd_status shd_resume_note(const shd_job *job, const shd_dataset *dataset, con
 
 /* --- one checkpoint ----------------------------------------------------------------------------------------------- */
 
+sherd_load shd_resume_load(const shd_job *job, const shd_resume *resume) {
+    sherd_load load = SHERD_LOAD_INIT;
+    if (!resume->weights_only) return load;
+    load.weights_only = true;
+    load.skip_patterns = job->checkpoint.resume_skip.items;
+    load.skip_pattern_count = job->checkpoint.resume_skip.count;
+    return load;
+}
+
+static bool matches_any(const char *pattern, const sherd_tensor *tensors, int32_t count) {
+    for (int32_t t = 0; t < count; t++)
+        if (shd_pattern_matches(pattern, tensors[t].name)) return true;
+    return false;
+}
+
+/* What is to be skipped must be in the model, or in the checkpoint. */
+static sherd_status check_skipped(const shd_checkpoint *checkpoint, const shd_job *job, const shd_plan *plan) {
+    const shd_job_texts *skip = &job->checkpoint.resume_skip;
+    const shd_checkpoint_manifest *saved = shd_checkpoint_content(checkpoint);
+    for (int32_t i = 0; i < skip->count; i++)
+        if (!matches_any(skip->items[i], plan->tensors, plan->tensor_count) &&
+            !matches_any(skip->items[i], saved->tensors, saved->tensor_count))
+            return shd_job_fail_within(
+                job, shd_pattern_fail("checkpoint.resume_skip", skip->items[i], plan->tensors, plan->tensor_count));
+    return SHERD_OK;
+}
+
 /* Whether a session of the job can load it; sessions refuse it too, but this does so before one is made. */
-static sherd_status check_fit(const shd_checkpoint *checkpoint, const shd_job *job) {
+static sherd_status check_fit(const shd_checkpoint *checkpoint, const shd_job *job, const shd_resume *resume) {
     sherd_options options;
     shd_plan *plan;
     shd_job_options(job, &options);
+    const sherd_load load = shd_resume_load(job, resume);
     SHD_TRY(shd_job_plan(job, options.stage, 0, &plan));
-    sherd_status status = shd_checkpoint_fits(checkpoint, &options, plan, NULL);
+    sherd_status status = resume->weights_only ? check_skipped(checkpoint, job, plan) : SHERD_OK;
+    if (status == SHERD_OK) status = shd_checkpoint_fits(checkpoint, &options, plan, &load);
     shd_plan_destroy(plan);
     return status;
 }
@@ -134,7 +164,7 @@ static sherd_status adopt(const shd_checkpoint *checkpoint, const resume_search 
     shd_resume found = {.place.step = shd_checkpoint_content(checkpoint)->step};
     SHD_TRY(check_states(checkpoint));
     SHD_TRY(compare_note(checkpoint, search, &found.place));
-    if (found.place.step < search->job->train.steps) SHD_TRY(check_fit(checkpoint, search->job));
+    if (found.place.step < search->job->train.steps) SHD_TRY(check_fit(checkpoint, search->job, &found));
     found.path = shd_strdup(shd_checkpoint_path(checkpoint));
     if (!found.path) return shd_fail(SHERD_MEMORY, "no memory for a path");
     *out = found;
@@ -214,6 +244,16 @@ static sherd_status warn_of_leftovers(const shd_job *job, shd_resume_report repo
     return SHERD_OK;
 }
 
+/* Takes parameters alone from it. */
+static sherd_status adopt_weights(const shd_checkpoint *checkpoint, const resume_search *search, shd_resume *out) {
+    shd_resume found = {.weights_only = true};
+    SHD_TRY(check_fit(checkpoint, search->job, &found));
+    found.path = shd_strdup(shd_checkpoint_path(checkpoint));
+    if (!found.path) return shd_fail(SHERD_MEMORY, "no memory for a path");
+    *out = found;
+    return SHERD_OK;
+}
+
 /* Exactly what was asked for, or nothing. */
 static sherd_status find_asked(const resume_search *search, const char *asked, shd_resume *out) {
     char *path;
@@ -223,13 +263,8 @@ static sherd_status find_asked(const resume_search *search, const char *asked, s
     sherd_status status = shd_checkpoint_open(path, &checkpoint);
     shd_free(path);
     SHD_TRY(status);
-    if (search->job->checkpoint.resume_weights_only) {
-        out->path = shd_strdup(shd_checkpoint_path(checkpoint));
-        out->weights_only = true;
-        if (!out->path) status = shd_fail(SHERD_MEMORY, "no memory for a path");
-    } else {
-        status = adopt(checkpoint, search, out);
-    }
+    bool weights_only = search->job->checkpoint.resume_weights_only;
+    status = weights_only ? adopt_weights(checkpoint, search, out) : adopt(checkpoint, search, out);
     shd_checkpoint_close(checkpoint);
     return status;
 }

@@ -11,6 +11,9 @@
 #define SHD_TRAIN_RESUME_H
 
 #include "io/dataset.h"
+#include "io/job.h"
+
+#include <sherd/session.h>
 
 /* How far a run is. */
 typedef struct shd_resume_place {
@@ -41,6 +44,8 @@ bool shd_resume_has_older(const shd_job *job, const shd_resume *resume);
  * likewise, also when there is none: then `resume` is as before. */
 sherd_status shd_resume_find_older(const shd_job *job, const shd_dataset *dataset, shd_resume_report report,
                                    shd_resume *resume);
+/* What is to be loaded of it; borrows the job's patterns. */
+sherd_load shd_resume_load(const shd_job *job, const shd_resume *resume);
 void shd_resume_fini(shd_resume *resume);
 
 /* The note for a checkpoint. *out: release with shd_free. Fails: MEMORY. */

@@ -6,14 +6,13 @@
 
 #include "io/metrics.h"
 #include "runtime/base/clock.h"
-#include "runtime/base/hash.h"
 #include "runtime/base/log.h"
 #include "runtime/base/memory.h"
-#include "runtime/base/pattern.h"
 #include "runtime/base/status.h"
 #include "runtime/session/setup.h"
 #include "runtime/train/evaluate.h"
 #include "runtime/train/feed.h"
+#include "runtime/train/fill.h"
 #include "runtime/train/job_data.h"
 #include "runtime/train/job_setup.h"
 #include "runtime/train/preflight.h"
@@ -297,44 +296,6 @@ static sherd_status start_feeds(job_run *run) {
     return shd_feed_start(run->training, place_of(run).sequence, job->train.steps - run->summary.step);
 }
 
-static sherd_status fill_afresh(job_run *run) {
-    const shd_job *job = run->job;
-    if (!job->model.init.path) {
-        shd_model_random random = {.model = run->model, .seed = (uint64_t)job->train.seed};
-        return sherd_session_fill(run->session, shd_model_fill_random, &random);
-    }
-    shd_weights_file *file;
-    SHD_TRY(shd_weights_file_open(job->model.init.path, run->model, &file));
-    sherd_status status = sherd_session_fill(run->session, shd_weights_file_fill, file);
-    shd_weights_file_close(file);
-    return status;
-}
-
-/* Whether every pattern of what is not to be loaded has a tensor. */
-static sherd_status check_skipped(const shd_job *job, const sherd_model *model) {
-    const shd_job_texts *skip = &job->checkpoint.resume_skip;
-    for (int32_t i = 0; i < skip->count; i++) {
-        int32_t t = 0;
-        while (t < model->tensor_count && !shd_pattern_matches(skip->items[i], model->tensors[t].name)) t++;
-        if (t == model->tensor_count)
-            return shd_job_fail_within(job,
-                                       shd_pattern_fail("checkpoint.resume_skip", skip->items[i], model->tensors, t));
-    }
-    return SHERD_OK;
-}
-
-/* What the checkpoint has of parameters; what is not to be loaded is as in a fresh run. */
-static sherd_status load_weights(job_run *run) {
-    const shd_job_texts *skip = &run->job->checkpoint.resume_skip;
-    sherd_load load = SHERD_LOAD_INIT;
-    load.weights_only = true;
-    load.skip_patterns = skip->items;
-    load.skip_pattern_count = skip->count;
-    SHD_TRY(check_skipped(run->job, shd_model_describe(run->model)));
-    if (skip->count > 0) SHD_TRY(fill_afresh(run));
-    return sherd_session_load_with(run->session, run->from.path, &load, NULL);
-}
-
 static void take_place(job_run *run) {
     run->summary.first_step = run->summary.step = run->from.place.step;
     run->summary.tokens_seen = run->from.place.tokens_seen;
@@ -344,27 +305,15 @@ static shd_resume_report report_of(const job_run *run) {
     return is_first_rank(run) ? SHD_REPORT_ALL : SHD_REPORT_NOTHING;
 }
 
-/* All ranks have looked for themselves, and must have found the same. */
-static sherd_status compare_choice(job_run *run) {
-    const char *path = run->from.path ? run->from.path : "";
-    return shd_session_compare(run->session, "a checkpoint to go on from", shd_hash_text(0, path));
-}
-
-/* Damage shows while values are read, on all ranks alike; then they go on from an older checkpoint together. */
-static sherd_status load_whole(job_run *run) {
-    for (;;) {
-        sherd_status status = sherd_session_load(run->session, run->from.path, NULL);
-        if (status != SHERD_DATA || !shd_resume_has_older(run->job, &run->from)) return status;
-        SHD_TRY(shd_resume_find_older(run->job, run->training_data, report_of(run), &run->from));
-        take_place(run);
-        SHD_TRY(compare_choice(run));
-    }
-}
-
 static sherd_status fill(job_run *run) {
-    SHD_TRY(compare_choice(run));
-    if (!run->from.path) return fill_afresh(run);
-    return run->from.weights_only ? load_weights(run) : load_whole(run);
+    const shd_fill_config config = {.job = run->job,
+                                    .dataset = run->training_data,
+                                    .model = run->model,
+                                    .session = run->session,
+                                    .report = report_of(run)};
+    SHD_TRY(shd_fill_session(&config, &run->from));
+    take_place(run);
+    return SHERD_OK;
 }
 
 static sherd_status start(job_run *run) {
@@ -499,19 +448,13 @@ sherd_status shd_train_run(const shd_job *job, const sherd_options *place, const
 
 /* --- looking without starting ------------------------------------------------------------------------------------- */
 
-static sherd_status check_init_file(const shd_job *job, const shd_model *model) {
-    shd_weights_file *file;
-    if (!job->model.init.path) return SHERD_OK;
-    SHD_TRY(shd_weights_file_open(job->model.init.path, model, &file));
-    shd_weights_file_close(file);
-    return SHERD_OK;
-}
-
 static sherd_status check_init(const shd_job *job) {
     shd_model *model;
+    shd_weights_file *file;
+    if (!job->model.init.path) return SHERD_OK;
     SHD_TRY(shd_job_model(job, &model));
-    sherd_status status = check_skipped(job, shd_model_describe(model));
-    if (status == SHERD_OK) status = check_init_file(job, model);
+    sherd_status status = shd_weights_file_open(job->model.init.path, model, &file);
+    if (status == SHERD_OK) shd_weights_file_close(file);
     shd_model_destroy(model);
     return status;
 }
