@@ -173,6 +173,54 @@ Test(resume, of_a_path_is_that_or_nothing) {
     }
 }
 
+/* Names of that kind in the folder. */
+static int count_named(const char *folder, const char *part) {
+    int count = 0;
+    DIR *listing = opendir(folder);
+    cr_assert_not_null(listing);
+    for (struct dirent *entry; (entry = readdir(listing));) count += strstr(entry->d_name, part) != NULL;
+    closedir(listing);
+    return count;
+}
+
+/* Of another branch of the run, they would be taken for its newest. */
+Test(resume, moves_aside_what_comes_after_the_one_it_goes_on_from) {
+    static job_result part;
+    run_good(SET(AGAIN, "optimizer.schedule=constant"), &part);
+    cr_assert_eq(count_named("again", "step-"), 3);
+    run_good(SET(AGAIN, "optimizer.schedule=constant", "train.steps=10", "checkpoint.every=5",
+                 "checkpoint.resume=again/step-00000004"),
+             &part);
+    cr_assert_eq(part.summary.first_step, 4);
+    cr_assert_eq(count_named("again", "step-00000004"), 1);
+    cr_assert_eq(count_named("again", ".aside-"), 2);
+    run_good(SET(AGAIN, "optimizer.schedule=constant"), &part);
+    cr_assert_eq(part.summary.first_step, 10, "the branch that was left is taken");
+    /* A fresh start leaves all of them. */
+    run_good(SET(AGAIN, "optimizer.schedule=constant", "train.steps=2", "optimizer.warmup_steps=0",
+                 "checkpoint.resume=never"),
+             &part);
+    cr_assert_eq(count_named("again", "step-0000") - count_named("again", ".aside-"), 1);
+}
+
+Test(resume, says_what_is_different) {
+    static job_result part;
+    run_good(SET("train.steps=4", "optimizer.schedule=constant", "run.ranks=2"), &part);
+    listen_to_log();
+    run_good(SET("optimizer.schedule=constant", "run.ranks=3", "shard.stage=1", "shard.gather=copy",
+                 "train.micro_batch=2", "train.precision=bf16", "optimizer.lr=1e-3", "checkpoint.every=7"),
+             &part);
+    static const char *const said[] = {"run.ranks was 2 and is 3 now",
+                                       "shard.stage was 3 and is 1 now",
+                                       "shard.gather was \"auto\" and is \"copy\" now",
+                                       "train.micro_batch was 1 and is 2 now",
+                                       "train.precision was \"fp32\" and is \"bf16\" now",
+                                       "optimizer.lr was 0.01 and is 0.001 now"};
+    for (size_t i = 0; i < sizeof said / sizeof *said; i++)
+        cr_expect_not_null(strstr(logged, said[i]), "%s: %s", said[i], logged);
+    cr_assert_null(strstr(logged, "checkpoint.every"));
+}
+
 /* --- what may have changed ---------------------------------------------------------------------------------------- */
 
 Test(resume, goes_on_with_other_data_and_seed_when_it_is_allowed) {
