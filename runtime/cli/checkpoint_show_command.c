@@ -62,7 +62,7 @@ static int64_t tokens_seen(const show_call *call) {
 static void print_states(const show_call *call) {
     const shd_checkpoint_manifest *manifest = call->manifest;
     for (int32_t s = 0; s < manifest->state_count; s++) printf("%s%s", s ? ", " : " (", manifest->state_names[s]);
-    printf(manifest->state_count ? " in %s)" : "", dtype_text(manifest->state_dtype));
+    if (manifest->state_count > 0) printf(" in %s)", dtype_text(manifest->state_dtype));
 }
 
 static void print_head(const show_call *call) {
