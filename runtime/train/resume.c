@@ -2,6 +2,7 @@
 
 #include "io/checkpoint.h"
 #include "io/checkpoint_folder.h"
+#include "io/checkpoint_reader.h"
 #include "io/json.h"
 #include "runtime/base/log.h"
 #include "runtime/base/memory.h"
@@ -188,13 +189,28 @@ static void pass_over(const char *path, const resume_search *search, first_damag
     if (!damage->cause[0]) snprintf(damage->cause, sizeof damage->cause, "%s", sherd_last_error());
 }
 
+/* Opens it. Where nothing will be loaded, the head and index of every file are read too, so that a dry run tells what can
+ * be told without reading values. */
+static sherd_status open_candidate(const char *path, const resume_search *search, shd_checkpoint **out) {
+    shd_checkpoint *checkpoint;
+    SHD_TRY(shd_checkpoint_open(path, &checkpoint));
+    shd_reader *reader = NULL;
+    sherd_status status = search->report == SHD_REPORT_DAMAGE ? shd_reader_create(checkpoint, &reader) : SHERD_OK;
+    shd_reader_destroy(reader);
+    if (status == SHERD_OK)
+        *out = checkpoint;
+    else
+        shd_checkpoint_close(checkpoint);
+    return status;
+}
+
 /* Takes the checkpoint at `path`, or passes it over. What cannot be read for another reason (a newer version of the
  * format, no permission) may be as good as any, so to pass it over would be to train its steps again: a failure. */
 static sherd_status try_candidate(const char *path, const resume_search *search, first_damage *damage,
                                   shd_resume *out) {
     shd_checkpoint *checkpoint;
     SHD_TRY(look(path));
-    sherd_status status = shd_checkpoint_open(path, &checkpoint);
+    sherd_status status = open_candidate(path, search, &checkpoint);
     if (status == SHERD_DATA) {
         pass_over(path, search, damage);
         return SHERD_OK;

@@ -659,6 +659,20 @@ class Train(unittest.TestCase):
             self.assertEqual(job.wait(timeout=20), 143)
             self.assertIn("nothing is lost", job.stderr.read())
 
+    def test_a_job_that_cannot_save_says_so_and_does_not_exit_with_0(self):
+        for ranks, on_error in (("1", "stop"), ("2", "stop"), ("2", "fail")):
+            job = self.start_long_job(ranks, settings=("checkpoint.every=1", f"checkpoint.on_error={on_error}"))
+            folder = os.path.join(job.run_dir, "checkpoints")
+            self.assertTrue(wait_for(lambda: steps_in(folder)))
+            os.rename(folder, folder + "-before")
+            with open(folder, "w"):
+                pass
+            self.assertEqual(job.wait(timeout=30), 1)
+            said = job.stderr.read()
+            self.assertRegex(said, r"step \d+ could not be saved: ")
+            self.assertIn(f"and the run ends: checkpoint.on_error is stop" if on_error == "stop" else "the run ends: checkpoint.on_error is fail", said)
+            self.assertTrue(steps_in(folder + "-before"))
+
     def test_minutes_between_checkpoints_are_counted(self):
         job = self.start_long_job(settings=("checkpoint.every=0", "checkpoint.every_minutes=0.005", "checkpoint.keep=0"))
         self.assertTrue(wait_for(lambda: len(steps_in(os.path.join(job.run_dir, "checkpoints"))) >= 3))

@@ -154,12 +154,15 @@ void run_job(const char *text, const char *const *settings, job_result *out) {
     run_job_stopping(text, settings, -1, 0, out);
 }
 
-sherd_status check_job(const char *text, const char *const *settings) {
+static sherd_status check(const char *text, const char *const *settings, bool tells) {
     shd_job_setting list[16];
     shd_job *job = NULL;
     write_text("job.yaml", text);
     sherd_status status = shd_job_load("job.yaml", list, count_settings(settings, list), &job);
-    if (status == SHERD_OK) status = shd_train_check(job, false, &(int64_t){0});
+    if (status == SHERD_OK) status = shd_train_check(job, tells, &(int64_t){0});
     shd_job_destroy(job);
     return status;
 }
+
+sherd_status check_job(const char *text, const char *const *settings) { return check(text, settings, false); }
+sherd_status look_at_job(const char *text, const char *const *settings) { return check(text, settings, true); }

@@ -31,5 +31,7 @@ void run_job_asking(const char *text, const char *const *settings, int64_t askin
 void run_job(const char *text, const char *const *settings, job_result *out);
 /* Loads and checks, without running. */
 sherd_status check_job(const char *text, const char *const *settings);
+/* The same, as a dry run does: what is damaged is logged. */
+sherd_status look_at_job(const char *text, const char *const *settings);
 
 #endif

@@ -173,6 +173,27 @@ Test(resume, of_a_path_is_that_or_nothing) {
     }
 }
 
+/* Nothing is loaded, and still heads and indexes are read. */
+Test(resume, a_look_at_a_job_tells_what_is_damaged) {
+    static job_result part;
+    run_good(SET(AGAIN, "train.steps=8", "optimizer.schedule=constant"), &part);
+    copy_tree("again", "kept");
+    for (int way = 0; way < 5; way++) {
+        copy_tree("kept", "again");
+        damage("again/step-00000008", way);
+        if (way == 4) { /* values are not read; the index is */
+            copy_tree("kept", "again");
+            flip("again/step-00000008/rank-00001.bin", 99);
+        }
+        listen_to_log();
+        cr_assert_eq(look_at_job(small_job, SET(AGAIN)), SHERD_OK, "way %d: %s", way, sherd_last_error());
+        cr_assert_not_null(strstr(logged, "warning: "), "way %d", way);
+        cr_assert_not_null(strstr(logged, "step-00000008 is damaged and is passed over: "), "way %d: %s", way, logged);
+    }
+    damage("again/step-00000004", 0);
+    cr_assert_eq(look_at_job(small_job, SET(AGAIN)), SHERD_DATA);
+}
+
 /* Names of that kind in the folder. */
 static int count_named(const char *folder, const char *part) {
     int count = 0;

@@ -73,6 +73,33 @@ Test(saver, saves_when_any_rank_was_asked_and_goes_on) {
     }
 }
 
+static bool was_saved(const job_result *result, int64_t step) {
+    for (int i = 0; i < result->save_count; i++)
+        if (result->save_steps[i] == step) return true;
+    return false;
+}
+
+/* How far a save is at the next boundary is chance; that each step is either saved or said to be left out is not. */
+Test(saver, waits_for_the_save_before_or_leaves_one_out_and_says_so) {
+    static job_result result;
+    static const char *const ways[] = {"checkpoint.if_busy=wait", "checkpoint.if_busy=skip"};
+    for (int way = 0; way < 2; way++) {
+        char dir[32];
+        snprintf(dir, sizeof dir, "checkpoint.dir=busy%d", way);
+        logged[0] = 0;
+        sherd_log_set(keep_line, NULL, SHERD_LOG_INFO);
+        run_job(small_job, SET("checkpoint.every=1", "checkpoint.keep=0", "run.ranks=2", ways[way], dir), &result);
+        expect_ok(&result);
+        for (int64_t s = 1; s <= 12; s++) {
+            char left_out[64];
+            snprintf(left_out, sizeof left_out, "warning: step %d is not saved: step ", (int)s);
+            bool said = strstr(logged, left_out) != NULL;
+            cr_assert_neq(was_saved(&result, s), said, "%s, step %d", ways[way], (int)s);
+            cr_assert(!said || (way == 1 && s < 12), "%s, step %d", ways[way], (int)s);
+        }
+    }
+}
+
 /* Of time that has always passed: after every step. */
 Test(saver, saves_by_the_clock_of_rank_0) {
     static job_result result;
