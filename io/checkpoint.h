@@ -1,18 +1,17 @@
 /* Checkpoints: what every rank stores of a training run, complete or not there at all.
  *
  * A checkpoint is a folder `step-%08d` (completed optimizer steps) below a parent:
- *   rank-%05d.bin   one rank's slices of parameters and optimizer states, each with its XXH3
- *   manifest.json   what the job was, and size and XXH3 of every rank file's header
+ *   rank-%05d.bin   one rank's ranges of parameters and optimizer states, in blocks, each with its XXH3, and their index
+ *   manifest.json   what the job was, which file holds what, and size and index hash of every rank's file
  * The manifest's last line is the XXH3 of all before it; with the hashes below it, no byte can change unnoticed.
+ * docs/CHECKPOINT.md is the whole format.
  *
- * It is written as `step-%08d.partial`: every rank writes its file and syncs it; when all have, rank 0 commits:
- * manifest, sync, one rename, sync of the parent. A step saved again replaces the old one by exchanging the two
- * folders' names in one system call (renameat2, RENAME_EXCHANGE), so that at any moment one complete checkpoint has the
- * name; where the file system cannot exchange, the old one first steps aside as `step-%08d.replaced`. Who calls what
- * when, and agreement between ranks, are the session's business.
+ * How the parts are divided: blocks in io/checkpoint_block.h; a rank's file, and its index, in io/checkpoint_file.h; who
+ * writes them in io/checkpoint_writer.h (training) and io/checkpoint_append.h (tools); how a folder comes to be complete, is
+ * found and removed in io/checkpoint_folder.h; reading, of any layout, in io/checkpoint_reader.h. Here is what all share,
+ * and the open checkpoint.
  *
- * All functions: paths and system errors are in the cause. No failure touches an older checkpoint. Threads: any, on
- * different steps. */
+ * All functions: paths and system errors are in the cause. */
 #ifndef SHD_IO_CHECKPOINT_H
 #define SHD_IO_CHECKPOINT_H
 
@@ -34,10 +33,9 @@ typedef struct shd_checkpoint_slice {
     const char *tensor;
     const char *state; /* SHD_CHECKPOINT_PARAMETER or an optimizer state's name */
     int64_t first, count;
-    void *values; /* [count] of `dtype`; read by write_rank, written by read_rank */
-    /* Files hold FP32, so 16-bit values are widened on their way there and rounded on their way back, a portion at a time;
-     * and, for states, INT8: then `first` is where a block begins, and blocks are whole, the last one filled up with
-     * zeros. */
+    void *values; /* [count] of `dtype`; read by writers, written by readers */
+    /* Files hold values as they are: parameters in FP32, BF16 or FP16, states in FP32 or INT8: then `first` is where a code
+     * block begins, and blocks are whole, the last one of the state filled up with zeros. */
     sherd_dtype dtype;
 } shd_checkpoint_slice;
 
@@ -76,7 +74,6 @@ typedef struct shd_checkpoint_manifest {
     int32_t world_size; /* ranks that wrote: those of one shard group */
     int32_t replicas;   /* how many shard groups the job had */
     int32_t stage;
-    uint64_t layout_hash;  /* shd_plan_layout_hash: which slices each rank stores */
     const char *optimizer; /* "adamw", "lion", "sgd" */
     int32_t state_count;
     const char *state_names[SHD_CHECKPOINT_STATES_MAX];
@@ -95,50 +92,16 @@ typedef struct shd_checkpoint_manifest {
     const shd_checkpoint_value *values; /* [tensor_count][1 + state_count]: the parameter, then the states */
 } shd_checkpoint_manifest;
 
-/* Writes this rank's file into `parent`/step-%08d.partial, making the folders where they are missing, and syncs it.
- * Slices may come in any order; a slice without elements is legal. Fails: IO, MEMORY. */
-sherd_status shd_checkpoint_write_rank(const char *parent, int64_t step, int32_t rank,
-                                       const shd_checkpoint_slice *slices, int64_t count);
-
-/* Makes the checkpoint complete, once every rank has written. Rank 0 only. Checks that all files are there and that
- * together they hold every element of every tensor, and of every state of those not frozen.
- * Fails: DATA (the note is no JSON object; a file is missing or damaged; elements that no rank wrote), IO, MEMORY. */
-sherd_status shd_checkpoint1_commit(const char *parent, const shd_checkpoint_manifest *manifest);
-
-/* Removes `parent`/step-%08d.partial after a save that failed. Best effort: what cannot be removed stays and does no
- * harm. */
-void shd_checkpoint1_discard(const char *parent, int64_t step);
-
-/* The path of the checkpoint at `path`: `path` itself, or the one with the most steps in it. *found is NULL when there
- * is none (also when `path` does not exist); release it with shd_free. Folders without a manifest, .partial and foreign
- * names do not count.
- * Fails: IO (`path`, or a newer step-* folder in it, cannot be looked into), MEMORY. */
-sherd_status shd_checkpoint_find(const char *path, char **found);
-/* A folder in `parent` that is named as a checkpoint of more steps than the newest complete one, but has no manifest: NULL
- * when there is none. Owned and failing like that. */
-sherd_status shd_checkpoint_find_incomplete(const char *parent, char **found);
-
 typedef struct shd_checkpoint shd_checkpoint;
 
 /* Opens a checkpoint (not its parent) and checks the manifest, and that every rank file is there in its full size.
- * Owns: close *out with shd_checkpoint_close. Fails: DATA (what is wrong, with the file), IO, MEMORY. */
+ * Owns: close *out with shd_checkpoint_close. Fails: DATA (damage, or no checkpoint: what is wrong, with the file),
+ * UNSUPPORTED (another version, or something required that this build does not know: by number or name), IO, MEMORY. */
 sherd_status shd_checkpoint_open(const char *path, shd_checkpoint **out);
 /* Accepts NULL. */
 void shd_checkpoint_close(shd_checkpoint *checkpoint);
 const char *shd_checkpoint_path(const shd_checkpoint *checkpoint);
 /* Borrowed from the checkpoint. */
 const shd_checkpoint_manifest *shd_checkpoint_content(const shd_checkpoint *checkpoint);
-
-/* Fills the slices of `rank`, but those whose values are NULL. They must be those it stored, in the same order: this version loads the same layout only.
- * Fails: DATA (another layout: both slices named; damage: the file and slice), ARGUMENT (no such rank), IO, MEMORY.
- * On failure the slices' values are undefined. */
-sherd_status shd_checkpoint_read_rank(const shd_checkpoint *checkpoint, int32_t rank,
-                                      const shd_checkpoint_slice *slices, int64_t count);
-
-/* Writes the parameters of the checkpoint at `path` (a checkpoint, or a parent: its newest) into one fp32 safetensors
- * file, tensors in the manifest's order under their names. Replaces `to` when it is complete and verified; memory is
- * bounded.
- * Fails: ARGUMENT (`to` is a folder, or lies in the checkpoint), DATA (no checkpoint, damage), IO, MEMORY. */
-sherd_status shd_checkpoint_export(const char *path, const char *to);
 
 #endif

@@ -1,9 +1,9 @@
 /* A commit: everything is checked and on disk before the one rename. */
 #include "io/checkpoint_file.h"
 #include "io/checkpoint_folder.h"
-#include "io/checkpoint_manifest2.h"
+#include "io/checkpoint_manifest.h"
 #include "io/checkpoint_names.h"
-#include "io/checkpoint_pieces2.h"
+#include "io/checkpoint_pieces.h"
 #include "io/checkpoint_removal.h"
 #include "io/folder.h"
 #include "runtime/base/memory.h"
@@ -28,7 +28,6 @@ static sherd_status open_files(const char *folder, const shd_checkpoint_manifest
         if (access(path, F_OK) != 0)
             return shd_fail(SHERD_DATA, "rank %d of %d has not written %s", rank, manifest->world_size, path);
         SHD_TRY(shd_rank_file_open(path, manifest->step, rank, &files[rank]));
-        shd_rank_file_rest(files[rank]);
     }
     return SHERD_OK;
 }
@@ -40,7 +39,7 @@ static sherd_status describe_and_write(const char *folder, const shd_checkpoint_
     SHD_TRY(open_files(folder, given, files));
     SHD_TRY(shd_pieces_describe(files, keep, &manifest));
     manifest.time_s = (int64_t)time(NULL);
-    return shd_manifest2_write(folder, &manifest);
+    return shd_manifest_write(folder, &manifest);
 }
 
 static sherd_status close_partial(const char *folder, const shd_checkpoint_manifest *manifest) {

@@ -20,5 +20,8 @@ typedef struct shd_export {
  * Fails: ARGUMENT (`to` is a folder or lies in the checkpoint; a family that transformers lacks), DATA (damage; a value
  * that is infinite in FP16), IO, MEMORY. */
 sherd_status shd_checkpoint_export_as(const shd_checkpoint *checkpoint, const shd_export *form);
+/* The same of the checkpoint at `path`, or the newest in it, into one file in FP32. Fails: likewise; DATA (none is
+ * there). */
+sherd_status shd_checkpoint_export(const char *path, const char *to);
 
 #endif

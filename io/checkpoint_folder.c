@@ -2,7 +2,7 @@
  * in checkpoint_list.c, how a folder is judged and removed in checkpoint_removal.c. */
 #include "io/checkpoint_folder.h"
 
-#include "io/checkpoint_manifest_parse.h"
+#include "io/checkpoint_manifest.h"
 #include "io/checkpoint_names.h"
 #include "io/checkpoint_removal.h"
 #include "io/folder.h"

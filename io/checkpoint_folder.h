@@ -45,6 +45,15 @@ sherd_status shd_checkpoint_step_path(char out[SHD_PATH_BYTES], const char *pare
 /* `parent`/step-%08d.partial-%016x, where the job `id` writes. An id is a random number of one session. Likewise. */
 sherd_status shd_checkpoint_partial_path(char out[SHD_PATH_BYTES], const char *parent, int64_t step, uint64_t id);
 
+/* The path of the checkpoint at `path`: `path` itself, or the one with the most steps in it. *found is NULL when there
+ * is none (also when `path` does not exist); release it with shd_free. Folders without a manifest, partial ones and foreign
+ * names do not count.
+ * Fails: IO (`path`, or a newer step-* folder in it, cannot be looked into), MEMORY. */
+sherd_status shd_checkpoint_find(const char *path, char **found);
+/* A folder in `parent` that is named as a checkpoint of more steps than the newest complete one, but has no manifest: NULL
+ * when there is none. Owned and failing like that. */
+sherd_status shd_checkpoint_find_incomplete(const char *parent, char **found);
+
 /* Makes the partial folder at `path`, and what is missing above it, unless a peer has, and says that it is somebody's
  * until shd_file_close(*descriptor): hold it until the save's end, and make no file in the folder without.
  * Fails: IO, ARGUMENT. */
@@ -77,8 +86,9 @@ typedef struct shd_checkpoint_retention {
  * removed. `id` as above. Best effort: what cannot be removed is logged and stays whole. */
 void shd_checkpoint_retain(const char *parent, const shd_checkpoint_retention *retention, int64_t newest, uint64_t id);
 
-/* Renames every step-%08d of more than `step` steps, complete or not, to .aside-`id`: they are of a branch that a job has
- * left by going on from `step`. To be called before the first commit after that. *moved is how many.
+/* Renames every step-%08d of more than `step` steps, complete or not, to .aside-`id`, durably: they are of a branch that a
+ * job has left by going on from `step`. To be called before the first commit after that, never after it: killed between
+ * both, the newest is then `step`, where the other way round it would be the branch's. *moved is how many.
  * Fails: IO, MEMORY; some may have been renamed then. */
 sherd_status shd_checkpoint_move_aside(const char *parent, int64_t step, uint64_t id, int32_t *moved);
 

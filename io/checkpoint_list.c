@@ -1,6 +1,6 @@
 /* What is below a parent, and what is wrong with it. */
 #include "io/checkpoint_folder.h"
-#include "io/checkpoint_manifest2.h"
+#include "io/checkpoint_manifest.h"
 #include "io/checkpoint_names.h"
 #include "io/checkpoint_removal.h"
 #include "io/keep.h"

@@ -2,7 +2,7 @@
 #include "io/checkpoint_manifest_parse.h"
 
 #include "io/checkpoint_file.h"
-#include "io/checkpoint_manifest2.h"
+#include "io/checkpoint_manifest.h"
 #include "io/json.h"
 #include "runtime/base/arith.h"
 #include "runtime/base/dtype.h"

@@ -1,4 +1,4 @@
-/* What a manifest's JSON says, checked: the inner part of reading one (io/checkpoint_manifest2.h). */
+/* What a manifest's JSON says, checked: the inner part of reading one (io/checkpoint_manifest.h). */
 #ifndef SHD_IO_CHECKPOINT_MANIFEST_PARSE_H
 #define SHD_IO_CHECKPOINT_MANIFEST_PARSE_H
 
@@ -6,8 +6,6 @@
 #include "io/keep.h"
 
 #include <jansson.h>
-
-#define SHD_MANIFEST_NAME "manifest.json"
 
 /* Total: whatever `object` holds, it is refused, or *out is such that files of its sizes can be read by it. Fails: DATA,
  * UNSUPPORTED, MEMORY. */

@@ -1,6 +1,6 @@
 #include "io/checkpoint_names.h"
 
-#include "io/checkpoint_manifest_parse.h"
+#include "io/checkpoint_manifest.h"
 #include "runtime/base/memory.h"
 #include "runtime/base/status.h"
 

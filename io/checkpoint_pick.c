@@ -1,5 +1,6 @@
 #include "io/checkpoint_pick.h"
 
+#include "io/checkpoint_folder.h"
 #include "io/file.h"
 #include "runtime/base/memory.h"
 #include "runtime/base/status.h"

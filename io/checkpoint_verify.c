@@ -1,7 +1,7 @@
 #include "io/checkpoint_file.h"
-#include "io/checkpoint_manifest2.h"
+#include "io/checkpoint_manifest.h"
 #include "io/checkpoint_manifest_parse.h"
-#include "io/checkpoint_pieces2.h"
+#include "io/checkpoint_pieces.h"
 #include "io/checkpoint_reader.h"
 #include "io/checkpoint_reader_parts.h"
 #include "runtime/base/memory.h"
@@ -109,12 +109,10 @@ static sherd_status verify_file(verification *v, int32_t rank, int64_t bytes) {
     sherd_status status = shd_rank_file_path(path, v->path, rank);
     if (status == SHERD_OK) status = shd_reader_open_file(v->path, v->manifest.step, rank, expected, &v->files[rank]);
     if (status == SHERD_MEMORY) return status;
-    if (status == SHERD_OK) {
+    if (status == SHERD_OK)
         SHD_TRY(verify_blocks(v, v->files[rank]));
-        shd_rank_file_rest(v->files[rank]);
-    } else {
+    else
         report_failure(v, path);
-    }
     report_progress(v, end_bytes - v->done_bytes);
     return SHERD_OK;
 }
@@ -134,7 +132,7 @@ static sherd_status verify_whole(verification *v) {
 static sherd_status verify(verification *v) {
     char path[SHD_PATH_BYTES];
     sherd_status status = shd_path_make(path, "%s/" SHD_MANIFEST_NAME, v->path);
-    if (status == SHERD_OK) status = shd_manifest2_read(v->path, v->keep, &v->manifest);
+    if (status == SHERD_OK) status = shd_manifest_read(v->path, v->keep, &v->manifest);
     if (status == SHERD_MEMORY) return status;
     if (status != SHERD_OK) {
         report_failure(v, path);

@@ -1,6 +1,5 @@
 #include "io/json.h"
 
-#include "runtime/base/dtype.h"
 #include "runtime/base/memory.h"
 #include "runtime/base/status.h"
 
@@ -87,17 +86,3 @@ sherd_status shd_json_requires(const json_t *object) {
     return shd_fail(SHERD_UNSUPPORTED,
                     "it requires \"%.100s\", which this build does not know: read it with a newer one", name);
 }
-
-sherd_status shd_json_dtype(const json_t *object, const char *key, sherd_dtype *out) {
-    const json_t *value = json_object_get(object, key);
-    const char *text = value ? json_string_value(value) : shd_dtype_text(SHERD_FP32);
-    for (int32_t i = 0; text && i < 2; i++) {
-        static const sherd_dtype stored[] = {SHERD_FP32, SHERD_INT8};
-        if (strcmp(text, shd_dtype_text(stored[i])) != 0) continue;
-        *out = stored[i];
-        return SHERD_OK;
-    }
-    return shd_fail(SHERD_DATA, "\"%s\" must be fp32 or int8", key);
-}
-
-const char *shd_json_from_dtype(sherd_dtype dtype) { return dtype == SHERD_FP32 ? NULL : shd_dtype_text(dtype); }

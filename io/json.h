@@ -5,7 +5,6 @@
 #define SHD_IO_JSON_H
 
 #include <jansson.h>
-#include <sherd/dtype.h>
 #include <sherd/status.h>
 #include <stdint.h>
 
@@ -25,9 +24,5 @@ json_t *shd_json_from_hash(uint64_t hash);
 /* Refuses an object that names, in a list "requires", what a reader must know to read it: this one knows of nothing that
  * could be named. Unknown keys are ignored otherwise. Fails: UNSUPPORTED (the name), DATA (no list of texts). */
 sherd_status shd_json_requires(const json_t *object);
-/* How values are stored: "int8"; FP32 where the key is missing. */
-sherd_status shd_json_dtype(const json_t *object, const char *key, sherd_dtype *out);
-/* The text for json_pack's "s:s*", which leaves out a key whose text is NULL. */
-const char *shd_json_from_dtype(sherd_dtype dtype);
 
 #endif

@@ -1,7 +1,6 @@
 #include "io/parameter_reader.h"
 
-#include "io/checkpoint_manifest2.h"
-#include "io/parameter_reader1.h"
+#include "io/checkpoint_manifest.h"
 #include "runtime/base/memory.h"
 #include "runtime/base/status.h"
 
@@ -10,15 +9,13 @@
 struct shd_parameter_reader {
     const shd_checkpoint_manifest *manifest;
     shd_reader *reader;
-    shd_parameter_reader1 *old; /* of version 1 */
 };
 
 sherd_status shd_parameter_reader_create(const shd_checkpoint *checkpoint, shd_parameter_reader **out) {
     shd_parameter_reader *reader = shd_alloc(1, sizeof *reader);
     if (!reader) return shd_fail(SHERD_MEMORY, "no memory to read a checkpoint");
     reader->manifest = shd_checkpoint_content(checkpoint);
-    sherd_status status = reader->manifest->values ? shd_reader_create(checkpoint, &reader->reader)
-                                                   : shd_parameter_reader1_create(checkpoint, &reader->old);
+    sherd_status status = shd_reader_create(checkpoint, &reader->reader);
     if (status != SHERD_OK) {
         shd_free(reader);
         return status;
@@ -29,7 +26,6 @@ sherd_status shd_parameter_reader_create(const shd_checkpoint *checkpoint, shd_p
 
 void shd_parameter_reader_destroy(shd_parameter_reader *reader) {
     if (!reader) return;
-    shd_parameter_reader1_destroy(reader->old);
     shd_reader_destroy(reader->reader);
     shd_free(reader);
 }
@@ -53,7 +49,6 @@ static sherd_status take(void *user, const float *values, int64_t count) {
 
 sherd_status shd_parameter_reader_read(const shd_parameter_reader *reader, const char *tensor, int64_t first,
                                        int64_t count, float *values) {
-    if (reader->old) return shd_parameter_reader1_read(reader->old, tensor, first, count, values);
     const sherd_tensor *found = NULL;
     SHD_TRY(find_tensor(reader->manifest, tensor, &found));
     int64_t available = shd_element_count(found);
@@ -65,7 +60,6 @@ sherd_status shd_parameter_reader_read(const shd_parameter_reader *reader, const
 
 sherd_status shd_parameter_reader_stream(const shd_parameter_reader *reader, const char *tensor, shd_value_sink sink,
                                          void *user) {
-    if (reader->old) return shd_parameter_reader1_stream(reader->old, tensor, sink, user);
     const sherd_tensor *found = NULL;
     SHD_TRY(find_tensor(reader->manifest, tensor, &found));
     return shd_reader_stream(reader->reader, tensor, SHD_CHECKPOINT_PARAMETER, 0, shd_element_count(found), NULL, sink,

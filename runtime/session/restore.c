@@ -1,4 +1,5 @@
 /* Loading: every rank reads what it holds, from whatever files have it, and all agree on every outcome. */
+#include "io/checkpoint_folder.h"
 #include "io/checkpoint_reader.h"
 #include "optim/codebook.h"
 #include "runtime/base/dtype.h"

@@ -1,6 +1,6 @@
 #include "runtime/train/weights.h"
 
-#include "io/checkpoint.h"
+#include "io/checkpoint_folder.h"
 #include "io/llmc_weights.h"
 #include "io/parameter_reader.h"
 #include "io/safetensors.h"

@@ -23,10 +23,13 @@ static const char *const json_words[] = {
 static const char *const safetensors_words[] = {
     "\"__metadata__\":{", "\"dtype\":\"", "\"shape\":[", "\"data_offsets\":[", NULL};
 static const char *const checkpoint_words[] = {
-    "SHERDRNK", "\"version\":1", "\"step\":3", "\"rank\":0", "\"rank\":1", "\"slices\":[", "\"tensor\":\"",
-    "\"first\":", "\"count\":", "\"offset\":", "\"xxh3\":\"", "\"world_size\":", "\"stage\":", "\"layout\":\"",
-    "\"optimizer\":", "\"name\":\"", "\"states\":[", "\"state_dtype\":\"int8\"", "\"dtype\":\"int8\"", "\"tensors\":[", "\"shape\":[", "\"frozen\":",
-    "\"files\":[", "\"note\":{", "\"bytes\":", "\"rank-00000.bin\"", "\"rank-00001.bin\"", "????????????????", NULL};
+    "SHERDCKP", "SHERDEND", "\"version\":2", "\"step\":3", "\"time\":\"", "2026-01-31T12:34:56Z", "\"mesh\":{", "\"ranks\":2",
+    "\"replicas\":1", "\"stage\":3", "\"precision\":\"", "\"blocks\":[", "\"tensor\":\"", "\"first\":", "\"count\":", "\"offset\":",
+    "\"transform\":\"none\"", "\"transform\":\"rotate-planes-zstd\"", "\"xxh3\":\"", "\"optimizer\":", "\"updates\":", "\"name\":\"",
+    "\"states\":[", "\"states\":{", "\"state_dtype\":\"int8\"", "\"dtype\":\"fp32\"", "\"dtype\":\"bf16\"", "\"dtype\":\"int8\"",
+    "\"elements\":", "\"ranges\":[[0,0,", "\"parameter\":{", "\"tensors\":[", "\"shape\":[", "\"frozen\":", "\"raw\":", "\"stored\":",
+    "\"loss_scale\":{", "\"requires\":[\"", "\"files\":[", "\"note\":{", "\"bytes\":", "\"rank-00000.bin\"", "\"rank-00001.bin\"",
+    "????????????????", NULL};
 static const char *const metrics_words[] = {
     "{\"step\":", "\"loss\":", "\"nan\"", "}\n", "{\"step\":1}\n", "{\"step\":200}\n", NULL};
 /* clang-format on */

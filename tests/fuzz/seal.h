@@ -4,9 +4,12 @@
 
 #include "tests/fuzz/fuzz.h"
 
-/* A rank file from its header up to the first newline and its values behind it. Blanks for "xxh3" in the header become
- * the checksums of the slices that it describes. *header_hash is what a manifest has of it. */
-void seal_rank_file(fuzz_text *out, const uint8_t *data, size_t bytes, uint64_t *header_hash);
+#include <stdint.h>
+
+/* The file of `rank` of step 3: its index up to the first newline, then what is stored of its blocks, one behind the other
+ * without the zeros between them, each as long as its "bytes" say. Blanks for "offset" and "xxh3" in the index become those
+ * of the blocks. *index_hash is what a manifest has of it. */
+void seal_rank_file(fuzz_text *out, const uint8_t *data, size_t bytes, int32_t rank, uint64_t *index_hash);
 
 /* A manifest from the text before its seal. */
 void seal_manifest(fuzz_text *out, const char *body, size_t bytes);

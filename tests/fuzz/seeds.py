@@ -183,84 +183,130 @@ def array_seeds():
     }
 
 
-def rank_file(rank, slices, values, step=3):
-    """slices: (tensor, state, first, count), and "int8" for a state in blocks of 65 values"""
-    listed, offset = [], 0
-    for tensor, state, first, count, *dtype in slices:
-        listed.append({"tensor": tensor, "state": state, "first": first, "count": count, "offset": offset, "xxh3": BLANK})
-        if dtype:
-            listed[-1]["dtype"] = dtype[0]
-        offset += (count + 255) // 256 * 260 if dtype else 4 * count
-    header = json.dumps({"version": 1, "step": step, "rank": rank, "slices": listed}, separators=(",", ":"))
-    return header.encode() + b"   \n" + struct.pack(f"<{len(values)}f", *values)
+def rank_file(blocks, **about):
+    """What seal_rank_file takes. blocks: (tensor, state, dtype, first, count, what is stored, transform); a page of offsets each is left
+    to the harness."""
+    listed, stored = [], b""
+    for tensor, state, dtype, first, count, payload, *transform in blocks:
+        listed.append({"tensor": tensor, "state": state, "dtype": dtype, "first": first, "count": count, "offset": "BLANK",
+                       "transform": transform[0] if transform else "none", "bytes": len(payload), "xxh3": BLANK})
+        stored += payload
+    return json.dumps({**about, "blocks": listed}, separators=(",", ":")).replace('"BLANK"', BLANK).encode() + b"\n" + stored
+
+
+def floats(*values):
+    return struct.pack(f"<{len(values)}f", *values)
+
+
+def split(count, *planes):
+    """What is stored of `count` values in planes, of which those that are frames of zstd say so."""
+    return b"".join([struct.pack(f"<{len(planes)}I", *(len(plane) | (plane[:4] == b"\x28\xb5\x2f\xfd") << 24 for plane in planes)), *planes])
 
 
 def rank_file_seeds():
-    good = rank_file(1, [("wte", "parameter", 0, 3), ("wte", "exp_avg", 0, 3), ("b", "parameter", 5, 0)], range(6))
-    quarter = 2**61 - 1
+    good = rank_file([("wte", "parameter", "fp32", 0, 3, floats(0, 1, 2)), ("wte", "exp_avg", "fp32", 0, 3, floats(3, 4, 5)),
+                      ("b", "parameter", "bf16", 5, 1, b"\x80\x3f")])
+    exponents = zstd_frame([(1, 64, b"\x7f")], 64)
+    packed = split(64, bytes(64), bytes(64), bytes(64), exponents)
     return {
         "good": good,
-        "blocks": rank_file(1, [("wte", "exp_avg", 256, 300, "int8"), ("b", "exp_avg", 0, 1, "int8")], range(3 * 65)),
-        "half-a-block": rank_file(1, [("wte", "exp_avg", 128, 300, "int8")], range(2 * 65)),
-        "no-slices": rank_file(1, [], []),
-        "damaged": good.replace(BLANK.encode(), b"0123456789abcdef", 1),
-        "other-rank": rank_file(2, [], []),
-        "too-short": rank_file(1, [("wte", "parameter", 0, 9)], range(4)),
+        "codes": rank_file([("wte", "exp_avg", "int8", 256, 300, bytes(range(256)) + bytes(264)), ("b", "exp_avg", "int8", 0, 1, bytes(260))]),
+        "half-a-block": rank_file([("wte", "exp_avg", "int8", 128, 300, bytes(520))]),
+        "codes-of-a-parameter": rank_file([("wte", "parameter", "int8", 0, 256, bytes(260))]),
+        "packed": rank_file([("wte", "parameter", "fp32", 0, 64, packed, "rotate-planes-zstd")]),
+        "packed-and-damaged": rank_file([("wte", "parameter", "fp32", 0, 64, packed[:-3], "rotate-planes-zstd")]),
+        "two-pages": rank_file([("wte", "parameter", "fp32", 0, 1100, bytes(4400)), ("wte", "parameter", "fp32", 1100, 1, floats(7))]),
+        "no-blocks": rank_file([]),
+        "damaged": good.replace(BLANK.encode() + b'"', b'0123456789abcdef"', 1),
+        "too-short": rank_file([("wte", "parameter", "fp32", 0, 9, floats(0, 1, 2))]),
+        "required": rank_file([], requires=["sparse"]),
         # Sizes that add up beyond 64 bits.
-        "huge": rank_file(1, [("a", "parameter", 0, quarter), ("b", "parameter", 0, 0), ("c", "parameter", 0, quarter)], range(1)),
-        "whole": b"\0SHERDRNK" + struct.pack("<QQ", 2, 0) + b"{}",
+        "huge": rank_file([(t, "parameter", "fp32", 0, 2**61 - 1, floats(1)) for t in "abc"]),
+        "other-place": good.replace(b'"offset":' + BLANK.encode(), b'"offset":8192', 1),
+        "whole": b"\0SHERDCKP" + struct.pack("<IIQ", 2, 1, 3) + bytes(4072) + b'{"blocks":[]}' + bytes(4051) + struct.pack("<QQQ", 13, 0, 0) + b"SHERDEND",
+        "version-1": b"\0SHERDRNK" + struct.pack("<QQ", 2, 0) + b"{}",
     }
 
 
-def manifest(tensors, ranks, states=("exp_avg", "exp_avg_sq"), note=None, blank=False, optimizer="adamw", **about):
+def value(dtype, elements, *ranges):
+    return {"dtype": dtype, "elements": elements, "ranges": [list(r) for r in ranges]}
+
+
+def tensor(name, shape, parameter, frozen=False, **states):
+    return {"name": name, "shape": shape, "frozen": frozen, "parameter": parameter, "states": states}
+
+
+def manifest(tensors, ranks, states=("exp_avg", "exp_avg_sq"), note=None, blank=False, state_dtype="fp32", **about):
     """The text before the seal; `blank` leaves the rank files' sizes to the harness."""
-    files = [{"name": f"rank-{i:05d}.bin", "bytes": "BLANK" if blank else 96, "xxh3": BLANK if blank else "0123456789abcdef"}
+    files = [{"name": f"rank-{i:05d}.bin", "bytes": "BLANK" if blank else 8192, "xxh3": BLANK if blank else "0123456789abcdef"}
              for i in range(ranks)]
-    text = json.dumps({"version": 1, "step": 3, "world_size": ranks, "stage": 3, "layout": "fedcba9876543210",
-                       "optimizer": {"name": optimizer, "states": list(states), **about},
-                       "tensors": [{"name": n, "shape": s, "frozen": f} for n, s, f in tensors], "files": files, "note": note or {}}, indent=2)
+    text = json.dumps({"version": 2, "step": 3, "time": "2026-01-31T12:34:56Z", "mesh": {"ranks": ranks, "replicas": 2}, "stage": 3,
+                       "precision": "fp32", "optimizer": {"name": "adamw", "updates": 3, "state_dtype": state_dtype, "states": list(states)},
+                       **about, "bytes": {"raw": 4096, "stored": "BLANK" if blank else 8192 * ranks}, "tensors": tensors, "files": files,
+                       "note": note or {}}, indent=2)
     return text[:-2].replace('"BLANK"', BLANK).encode()
 
 
 def manifest_seeds():
-    tensors = [("wte", [2, 3], False), ("wpe", [4], True), ("scalar", [], False), ("none", [0, 7], False)]
+    both = value("fp32", 6, (0, 0, 4), (1, 4, 2))
+    tensors = [tensor("wte", [2, 3], both, exp_avg=both, exp_avg_sq=both),
+               tensor("wpe", [4], value("bf16", 4, (0, 0, 4), (1, 0, 4)), frozen=True),
+               tensor("scalar", [], value("fp32", 1, (1, 0, 1)), exp_avg=value("fp32", 1, (1, 0, 1))),
+               tensor("none", [0, 7], value("fp32", 0))]
+    whole = value("fp32", 600, (0, 0, 600))
+    codes = value("int8", 600, (0, 0, 512), (1, 512, 88))
     return {
         "good": manifest(tensors, 2, note={"job": {"name": "tiny", "lr": 0.003, "list": [1, None, True]}}),
-        "blocks": manifest(tensors, 1, state_dtype="int8"),
+        "states-in-8-bits": manifest([tensor("w", [600], whole, exp_avg=codes, exp_avg_sq=value("int8", 600, (0, 0, 600)))], 2, state_dtype="int8"),
+        "states-of-other-sizes": manifest([tensor("m", [20, 30], whole, rows=value("fp32", 20, (0, 0, 20)), columns=value("fp32", 30, (1, 0, 30))),
+                                           tensor("v", [600], whole, all=whole)], 2, states=("rows", "columns", "all")),
+        "fp16": manifest(tensors, 2, loss_scale={"scale": 1024.0, "good_steps": 17, "hysteresis": 2}),
         "bare": manifest([], 1, states=()),
-        "huge": manifest([("a", [2**61], False), ("b", [2**31, 2**31], False)], 1),
-        "five-dimensions": manifest([("a", [1, 2, 1, 2, 1], False)], 1),
-        "unsealed": manifest(tensors, 1) + b"\n}\n",
+        "huge": manifest([tensor("a", [2**61], value("fp32", 2**61, (0, 0, 2**61))), tensor("b", [2**31, 2**31], value("fp32", 2**62, (0, 0, 2**62)))], 1),
+        "five-dimensions": manifest([tensor("a", [1, 2, 1, 2, 1], value("fp32", 4, (0, 0, 4)))], 1),
+        "left-out": manifest([tensor("a", [6], value("fp32", 6, (0, 0, 3), (0, 4, 2)))], 1),
+        "required": manifest(tensors, 2, requires=["sparse"]),
+        "unknown": manifest(tensors, 2, requires=[], later={"deep": [1]}),
+        "version-1": b'{\n  "version": 1,\n  "step": 3',
+        "unsealed": manifest(tensors, 2) + b"\n}\n",
     }
 
 
 def checkpoint(body, *ranks):
-    return b"SHERDRNK".join([body, *ranks])
+    return b"SHERDCKP".join([body, *ranks])
 
 
 def checkpoint_seeds():
     wte = [float(i) / 8 for i in range(6)]
-    tensors = [("wte", [2, 3], False), ("b", [2], True), ("none", [0, 7], False)]
-    both = ["m"]
-    first = rank_file(0, [("wte", "parameter", 0, 4), ("wte", "m", 0, 4), ("b", "parameter", 0, 2)], wte[:4] + [1, 1, 1, 1] + [8, 9])
-    second = rank_file(1, [("wte", "parameter", 4, 2), ("wte", "m", 4, 2), ("none", "parameter", 0, 0)], wte[4:] + [2, 2])
-    copy = [("wte", "parameter", 0, 6), ("b", "parameter", 0, 2)]
+    split_value, whole = value("fp32", 6, (0, 0, 4), (1, 4, 2)), value("fp32", 6, (0, 0, 6))
+    tensors = [tensor("wte", [2, 3], split_value, m=split_value), tensor("b", [2], value("bf16", 2, (0, 0, 2)), frozen=True),
+               tensor("none", [0, 7], value("fp32", 0))]
+    first = rank_file([("wte", "parameter", "fp32", 0, 4, floats(*wte[:4])), ("wte", "m", "fp32", 0, 4, floats(1, 1, 1, 1)),
+                       ("b", "parameter", "bf16", 0, 2, b"\x80\x3f\x00\x40")])
+    second = rank_file([("wte", "parameter", "fp32", 4, 2, floats(*wte[4:])), ("wte", "m", "fp32", 4, 2, floats(2, 2))])
+    copy = rank_file([("wte", "parameter", "fp32", 0, 6, floats(*wte))])
+    two_copies = [tensor("wte", [2, 3], value("fp32", 6, (0, 0, 6), (1, 0, 6)))]
+    metadata = [tensor("__metadata__", [1], value("fp32", 1, (0, 0, 1)))]
     return {
-        "blocks": checkpoint(manifest(tensors[:1], 1, both, blank=True, state_dtype="int8"),
-                             rank_file(0, [("wte", "parameter", 0, 6), ("wte", "m", 0, 6, "int8")], wte + [0.5] * 65)),
-        "two-ranks": checkpoint(manifest(tensors, 2, both, blank=True), first, second),
-        "copies": checkpoint(manifest(tensors, 2, [], blank=True),
-                             rank_file(0, copy, wte + [8, 9]), rank_file(1, copy, wte + [8, 9])),
-        "overlap": checkpoint(manifest(tensors[:1], 2, [], blank=True), rank_file(0, [("wte", "parameter", 0, 5)], wte[:5]),
-                              rank_file(1, [("wte", "parameter", 2, 4)], wte[2:])),
-        "damaged": checkpoint(manifest(tensors, 2, both, blank=True), first, second.replace(BLANK.encode(), b"0123456789abcdef", 1)),
-        "missing-elements": checkpoint(manifest(tensors, 1, both, blank=True), first),
-        "missing-file": checkpoint(manifest(tensors, 2, both, blank=True), first),
-        "metadata": checkpoint(manifest([("__metadata__", [1], False)], 1, [], blank=True),
-                               rank_file(0, [("__metadata__", "parameter", 0, 1)], [1])),
-        "same-name": checkpoint(manifest([("a", [1], False), ("a", [1], False)], 1, [], blank=True),
-                                rank_file(0, [("a", "parameter", 0, 1)], [1])),
-        "nothing": checkpoint(manifest([], 1, [], blank=True), rank_file(0, [], [])),
+        "two-ranks": checkpoint(manifest(tensors, 2, ["m"], blank=True), first, second),
+        "states-in-8-bits": checkpoint(manifest([tensor("wte", [2, 3], whole, m=value("int8", 6, (0, 0, 6)))], 1, ["m"], blank=True, state_dtype="int8"),
+                                       rank_file([("wte", "parameter", "fp32", 0, 6, floats(*wte)), ("wte", "m", "int8", 0, 6, floats(*[0.5] * 65))])),
+        "copies": checkpoint(manifest(two_copies, 2, [], blank=True), copy, copy),
+        "copies-that-differ": checkpoint(manifest(two_copies, 2, [], blank=True), copy, copy.replace(floats(0.125), floats(9))),
+        "overlap": checkpoint(manifest([tensor("wte", [2, 3], value("fp32", 6, (0, 0, 5), (1, 2, 4)))], 2, [], blank=True),
+                              rank_file([("wte", "parameter", "fp32", 0, 5, floats(*wte[:5]))]), rank_file([("wte", "parameter", "fp32", 2, 4, floats(*wte[2:]))])),
+        "packed": checkpoint(manifest([tensor("w", [64], value("fp32", 64, (0, 0, 64)))], 1, [], blank=True),
+                             rank_file([("w", "parameter", "fp32", 0, 64, split(64, bytes(64), bytes(64), bytes(64), zstd_frame([(1, 64, b"\x7f")], 64)),
+                                         "rotate-planes-zstd")])),
+        "damaged": checkpoint(manifest(tensors, 2, ["m"], blank=True), first, second.replace(BLANK.encode() + b'"', b'0123456789abcdef"', 1)),
+        "elements-that-no-file-has": checkpoint(manifest([tensor("wte", [2, 3], whole)], 1, [], blank=True), rank_file([("wte", "parameter", "fp32", 0, 4, floats(*wte[:4]))])),
+        "other-ranges": checkpoint(manifest([tensor("wte", [2, 3], value("fp32", 6, (1, 0, 6)))], 2, [], blank=True), copy, rank_file([])),
+        "unknown-tensor": checkpoint(manifest([], 1, [], blank=True), copy),
+        "missing-file": checkpoint(manifest(tensors, 2, ["m"], blank=True), first),
+        "metadata": checkpoint(manifest(metadata, 1, [], blank=True), rank_file([("__metadata__", "parameter", "fp32", 0, 1, floats(1))])),
+        "same-name": checkpoint(manifest(2 * [tensor("a", [1], value("fp32", 1, (0, 0, 1)))], 1, [], blank=True),
+                                rank_file([("a", "parameter", "fp32", 0, 1, floats(1))])),
+        "nothing": checkpoint(manifest([], 1, [], blank=True), rank_file([])),
     }
 
 

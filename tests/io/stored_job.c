@@ -3,7 +3,7 @@
 #include "io/checkpoint_append.h"
 #include "io/checkpoint_block.h"
 #include "io/checkpoint_folder.h"
-#include "io/checkpoint_manifest2.h"
+#include "io/checkpoint_manifest.h"
 #include "runtime/base/arith.h"
 #include "runtime/base/dtype.h"
 #include "tests/io/files.h"
@@ -125,7 +125,7 @@ void store_job(stored_job *job) {
 }
 
 sherd_status read_stored_manifest(const stored_job *job, shd_keep *keep, shd_checkpoint_manifest *out) {
-    return shd_manifest2_read(job->path, keep, out);
+    return shd_manifest_read(job->path, keep, out);
 }
 
 shd_checkpoint_manifest stored_manifest(const stored_job *job) {

@@ -1,5 +1,6 @@
 #include "io/checkpoint_block.h"
 #include "io/checkpoint_build.h"
+#include "io/checkpoint_folder.h"
 #include "io/checkpoint_reader.h"
 #include "runtime/base/memory.h"
 #include "runtime/base/random.h"

@@ -1,7 +1,7 @@
 /* Folders of checkpoints: commits, what is found and listed, what is removed and what stays. */
-#include "checkpoints2.h"
+#include "checkpoints.h"
 #include "io/checkpoint_file.h"
-#include "io/checkpoint_manifest2.h"
+#include "io/checkpoint_manifest.h"
 #include "runtime/base/memory.h"
 
 #include <criterion/criterion.h>

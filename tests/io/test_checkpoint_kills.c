@@ -1,6 +1,7 @@
 /* Every system call that changes something during a save fails once, and once the process is killed right before it. The
  * calls below take the place of the C library's. */
-#include "checkpoints2.h"
+#include "checkpoints.h"
+#include "io/checkpoint_export.h"
 #include "runtime/base/memory.h"
 
 #include <criterion/criterion.h>
@@ -31,6 +32,9 @@ ssize_t write(int descriptor, const void *data, size_t bytes) {
 }
 ssize_t pwrite64(int descriptor, const void *data, size_t bytes, off64_t offset) {
     return fails_now() ? -1 : syscall(SYS_pwrite64, descriptor, data, bytes, offset);
+}
+ssize_t pread64(int descriptor, void *data, size_t bytes, off64_t offset) {
+    return fails_now() ? -1 : syscall(SYS_pread64, descriptor, data, bytes, offset);
 }
 int fsync(int descriptor) { return fails_now() ? -1 : (int)syscall(SYS_fsync, descriptor); }
 int mkdir(const char *path, mode_t mode) { return fails_now() ? -1 : (int)syscall(SYS_mkdir, path, mode); }
@@ -198,11 +202,33 @@ static void fail_everywhere(int64_t old_step, int at_least) {
     cr_assert_eq(shd_memory_held(SHD_MEMORY_OBJECTS), 0);
 }
 
-Test(checkpoint_faults2, a_save_that_fails_anywhere_leaves_the_older_one, .timeout = 60) { fail_everywhere(2, 20); }
-Test(checkpoint_faults2, replacing_a_step_fails_anywhere_and_one_of_both_is_there, .timeout = 60) {
+Test(checkpoint_faults, a_save_that_fails_anywhere_leaves_the_older_one, .timeout = 60) { fail_everywhere(2, 20); }
+Test(checkpoint_faults, replacing_a_step_fails_anywhere_and_one_of_both_is_there, .timeout = 60) {
     fail_everywhere(3, 20);
 }
-Test(checkpoint_faults2, the_same_where_folders_cannot_be_exchanged, .timeout = 60) {
+Test(checkpoint_faults, the_same_where_folders_cannot_be_exchanged, .timeout = 60) {
     no_exchange = true;
     fail_everywhere(3, 20);
+}
+
+Test(checkpoint_faults, a_load_or_export_that_cannot_read_is_an_io_error) {
+    char *folder = make_folder(), *to = path_in(folder, "x.safetensors");
+    small_job job = {.parent = path_in(folder, "c"), .step = 3, .world_size = 2, .seed = 1};
+    cr_assert_eq(save_job(&job), SHERD_OK);
+    for (int export = 0; export < 2; export ++) {
+        int call = 0;
+        for (bool more = true; more; call++) {
+            bool equal;
+            calls_left = call;
+            sherd_status status = export ? shd_checkpoint_export(job.parent, to) : load_job(&job, &equal);
+            more = calls_left < 0;
+            calls_left = -1;
+            cr_assert_eq(status, more ? SHERD_IO : SHERD_OK, "call %d: %s", call, sherd_last_error());
+            if (more) cr_assert(strstr(sherd_last_error(), folder));
+            cr_assert_eq(access(path_in(folder, "x.safetensors.partial"), F_OK), -1);
+        }
+        cr_assert_gt(call, 5);
+    }
+    cr_assert_eq(shd_memory_held(SHD_MEMORY_OBJECTS), 0);
+    remove_folder(folder);
 }

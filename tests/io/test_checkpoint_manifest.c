@@ -1,6 +1,5 @@
 /* Manifests as texts: what is printed comes back, and what makes no sense is refused, with its cause. */
-#include "io/checkpoint_manifest2.h"
-#include "io/checkpoint_manifest_parse.h"
+#include "io/checkpoint_manifest.h"
 #include "runtime/base/memory.h"
 #include "runtime/base/random.h"
 #include "tests/io/files.h"
@@ -47,13 +46,15 @@ static const char sample[] =
 
 /* A body with its seal; taken. */
 static char *seal(const char *body) {
-    char *text = take(strlen(body) + 100);
-    sprintf(text, "%s,\n  \"xxh3\": \"%016llx\"\n}\n", body, (unsigned long long)XXH3_64bits(body, strlen(body)));
+    size_t room = strlen(body) + 100;
+    char *text = take(room);
+    snprintf(text, room, "%s,\n  \"xxh3\": \"%016llx\"\n}\n", body,
+             (unsigned long long)XXH3_64bits(body, strlen(body)));
     return text;
 }
 
 static sherd_status parse(const char *text, shd_keep *keep, shd_checkpoint_manifest *out) {
-    return shd_manifest2_parse(text, (int64_t)strlen(text), keep, out);
+    return shd_manifest_parse(text, (int64_t)strlen(text), keep, out);
 }
 
 static void expect_sample(const shd_checkpoint_manifest *m) {
@@ -86,7 +87,7 @@ Test(checkpoint_manifest, is_read_as_the_document_has_it_and_printed_the_same) {
     char *text = seal(sample), *again = NULL;
     cr_assert_eq(parse(text, keep, &manifest), SHERD_OK, "%s", sherd_last_error());
     expect_sample(&manifest);
-    cr_assert_eq(shd_manifest2_print(&manifest, &again), SHERD_OK, "%s", sherd_last_error());
+    cr_assert_eq(shd_manifest_print(&manifest, &again), SHERD_OK, "%s", sherd_last_error());
     cr_assert_str_eq(again, text);
     shd_free(again);
     shd_keep_destroy(keep);
@@ -241,13 +242,13 @@ Test(checkpoint_manifest, every_bit_and_every_cut_is_noticed) {
     shd_checkpoint_manifest manifest;
     for (size_t bit = 0; bit < 8 * bytes; bit++) {
         good[bit / 8] ^= (char)(1 << bit % 8);
-        cr_assert_eq(shd_manifest2_parse(good, (int64_t)bytes, keep, &manifest), SHERD_DATA, "bit %zu", bit);
+        cr_assert_eq(shd_manifest_parse(good, (int64_t)bytes, keep, &manifest), SHERD_DATA, "bit %zu", bit);
         good[bit / 8] ^= (char)(1 << bit % 8);
     }
     for (size_t cut = 0; cut < bytes; cut++)
-        cr_assert_eq(shd_manifest2_parse(good, (int64_t)cut, keep, &manifest), SHERD_DATA, "%zu bytes", cut);
+        cr_assert_eq(shd_manifest_parse(good, (int64_t)cut, keep, &manifest), SHERD_DATA, "%zu bytes", cut);
     char *longer = take(bytes + 2);
-    sprintf(longer, "%s\n", good);
+    snprintf(longer, bytes + 2, "%s\n", good);
     cr_assert_eq(parse(longer, keep, &manifest), SHERD_DATA);
     cr_assert_eq(parse(good, keep, &manifest), SHERD_OK);
     shd_keep_destroy(keep);
@@ -271,9 +272,9 @@ Test(checkpoint_manifest, sealed_nonsense_is_refused_or_comes_back_the_same) {
         sherd_status status = parse(seal(changed), keep, &manifest);
         if (status == SHERD_OK) {
             char *text = NULL, *again = NULL;
-            cr_assert_eq(shd_manifest2_print(&manifest, &text), SHERD_OK, "round %llu", (unsigned long long)round);
+            cr_assert_eq(shd_manifest_print(&manifest, &text), SHERD_OK, "round %llu", (unsigned long long)round);
             cr_assert_eq(parse(text, keep, &second), SHERD_OK);
-            cr_assert_eq(shd_manifest2_print(&second, &again), SHERD_OK);
+            cr_assert_eq(shd_manifest_print(&second, &again), SHERD_OK);
             cr_assert_str_eq(text, again);
             shd_free(text);
             shd_free(again);

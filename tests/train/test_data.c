@@ -1,5 +1,5 @@
 /* What a job trains on: with lr 0 the weights stay, so that the loss of a step is a fingerprint of its sequences. */
-#include "io/checkpoint_manifest2.h"
+#include "io/checkpoint_manifest.h"
 #include "io/file.h"
 #include "runtime/base/memory.h"
 #include "tests/io/make_job.h"
@@ -204,7 +204,7 @@ Test(data, of_documents_apart_gives_the_same_bits_on_any_number_of_ranks_and_thr
 static void make_note_old(const char *folder) {
     shd_keep *keep = shd_keep_create();
     shd_checkpoint_manifest manifest;
-    cr_assert_eq(shd_manifest2_read(folder, keep, &manifest), SHERD_OK, "%s", sherd_last_error());
+    cr_assert_eq(shd_manifest_read(folder, keep, &manifest), SHERD_OK, "%s", sherd_last_error());
     json_t *note = json_loads(manifest.note, 0, NULL), *data = json_object_get(note, "data");
     json_t *keys = json_object_get(json_object_get(note, "job"), "data");
     cr_assert(json_object_del(keys, "document_separator") == 0 &&
@@ -213,7 +213,7 @@ static void make_note_old(const char *folder) {
     cr_assert(json_object_size(data) == 2 && json_object_get(data, "tokens") && json_object_get(data, "fingerprint"));
     char *text = json_dumps(note, JSON_COMPACT);
     manifest.note = text;
-    cr_assert_eq(shd_manifest2_write(folder, &manifest), SHERD_OK, "%s", sherd_last_error());
+    cr_assert_eq(shd_manifest_write(folder, &manifest), SHERD_OK, "%s", sherd_last_error());
     json_decref(note);
     free(text);
     shd_keep_destroy(keep);

@@ -1,5 +1,5 @@
 /* Jobs in 16 bits: what small steps do to weights, and what a skipped step tells. */
-#include "io/checkpoint.h"
+#include "io/checkpoint_export.h"
 #include "io/safetensors.h"
 #include "tests/io/make_job.h"
 #include "tests/support/find_tensor.h"
