@@ -1,5 +1,6 @@
 #include "io/checkpoint_export.h"
 
+#include "io/checkpoint_manifest.h"
 #include "io/checkpoint_pick.h"
 #include "io/file.h"
 #include "io/folder.h"
@@ -45,12 +46,6 @@ static sherd_status append(void *user, const float *values, int64_t count) {
     return SHERD_OK;
 }
 
-static int64_t count_elements(const sherd_tensor *tensor) {
-    int64_t count = 1;
-    for (int32_t d = 0; d < tensor->dim_count; d++) count *= tensor->shape[d];
-    return count;
-}
-
 /* What the file calls the tensors: [tensor_count] texts one after the other, in memory that the caller releases. */
 static sherd_status make_names(const shd_export *form, const shd_checkpoint_manifest *manifest, char **out) {
     char *names = shd_alloc((size_t)manifest->tensor_count, SHD_HUGGING_FACE_NAME_BYTES);
@@ -89,7 +84,7 @@ static sherd_status write_tensors(const shd_export *form, const shd_checkpoint_m
     SHD_TRY(start_file(form, manifest, to, &state.writer));
     sherd_status status = SHERD_OK;
     for (int32_t i = 0; i < manifest->tensor_count; i++)
-        state.all_bytes += count_elements(&manifest->tensors[i]) * shd_dtype_bytes(form->dtype);
+        state.all_bytes += shd_element_count(&manifest->tensors[i]) * shd_dtype_bytes(form->dtype);
     for (int32_t i = 0; status == SHERD_OK && i < manifest->tensor_count; i++) {
         state.tensor = manifest->tensors[i].name;
         status = shd_parameter_reader_stream(reader, state.tensor, append, &state);

@@ -2,6 +2,7 @@
 
 #include "io/checkpoint_block.h"
 #include "io/checkpoint_build.h"
+#include "io/checkpoint_manifest.h"
 #include "io/json.h"
 #include "runtime/base/arith.h"
 #include "runtime/base/memory.h"
@@ -11,18 +12,12 @@
 
 #include <string.h>
 
-static int64_t count_elements(const sherd_tensor *tensor) {
-    int64_t count = 1;
-    for (int32_t d = 0; d < tensor->dim_count; d++) count *= tensor->shape[d];
-    return count;
-}
-
 static sherd_status copy_tensors(const shd_import *import, const sherd_model *model, shd_weights_file *weights,
                                  shd_build *build) {
     int64_t done = 0, all = 0;
-    for (int32_t t = 0; t < model->tensor_count; t++) all += count_elements(&model->tensors[t]);
+    for (int32_t t = 0; t < model->tensor_count; t++) all += shd_element_count(&model->tensors[t]);
     for (int32_t t = 0; t < model->tensor_count; t++) {
-        const int64_t count = count_elements(&model->tensors[t]), most = shd_block_count_max(SHERD_FP32);
+        const int64_t count = shd_element_count(&model->tensors[t]), most = shd_block_count_max(SHERD_FP32);
         for (int64_t first = 0; first < count; first += most) {
             const shd_checkpoint_slice slice = {.tensor = model->tensors[t].name,
                                                 .state = SHD_CHECKPOINT_PARAMETER,

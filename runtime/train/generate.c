@@ -1,5 +1,6 @@
 #include "runtime/train/generate.h"
 
+#include "io/checkpoint_manifest.h"
 #include "io/checkpoint_pick.h"
 #include "io/parameter_reader.h"
 #include "io/tokens.h"
@@ -70,15 +71,9 @@ static sherd_status check_request(generator *g) {
     return SHERD_OK;
 }
 
-static int64_t count_elements(const sherd_tensor *tensor) {
-    int64_t count = 1;
-    for (int32_t d = 0; d < tensor->dim_count; d++) count *= tensor->shape[d];
-    return count;
-}
-
 /* Bytes that a tensor takes in the generator's memory. */
 static int64_t tensor_bytes(const sherd_tensor *tensor) {
-    return shd_round_up(count_elements(tensor) * (int64_t)sizeof(float), ALIGNMENT_BYTES);
+    return shd_round_up(shd_element_count(tensor) * (int64_t)sizeof(float), ALIGNMENT_BYTES);
 }
 
 static sherd_status read_parameters(generator *g, const shd_parameter_reader *reader) {
@@ -86,7 +81,7 @@ static sherd_status read_parameters(generator *g, const shd_parameter_reader *re
     char *at = g->memory;
     for (int32_t t = 0; t < model->tensor_count; t++) {
         const sherd_tensor *tensor = &model->tensors[t];
-        SHD_TRY(shd_parameter_reader_read(reader, tensor->name, 0, count_elements(tensor), (float *)at));
+        SHD_TRY(shd_parameter_reader_read(reader, tensor->name, 0, shd_element_count(tensor), (float *)at));
         g->parameters[t] = at;
         at += tensor_bytes(tensor);
     }
