@@ -104,6 +104,10 @@ static sherd_status check_block(const shd_file_block *block, bool parameter, shd
         return shd_fail(SHERD_DATA, "it holds %lld elements from %lld on of %s of tensor %s, which has %lld",
                         (long long)block->form.count, (long long)block->first, block->state, block->tensor,
                         (long long)value->element_count);
+    if (block->form.dtype == SHERD_INT8 && block->form.count % SHD_CODE_BLOCK_COUNT != 0 &&
+        block->first + block->form.count != value->element_count)
+        return shd_fail(SHERD_DATA, "it holds %s of tensor %s up to element %lld, within a block of codes",
+                        block->state, block->tensor, (long long)(block->first + block->form.count));
     return SHERD_OK;
 }
 

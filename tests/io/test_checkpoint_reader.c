@@ -1,4 +1,6 @@
+#include "io/checkpoint_append.h"
 #include "io/checkpoint_block.h"
+#include "io/checkpoint_folder.h"
 #include "runtime/base/arith.h"
 #include "runtime/base/dtype.h"
 #include "tests/io/files.h"
