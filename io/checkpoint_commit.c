@@ -28,6 +28,7 @@ static sherd_status open_files(const char *folder, const shd_checkpoint_manifest
         if (access(path, F_OK) != 0)
             return shd_fail(SHERD_DATA, "rank %d of %d has not written %s", rank, manifest->world_size, path);
         SHD_TRY(shd_rank_file_open(path, manifest->step, rank, &files[rank]));
+        shd_rank_file_rest(files[rank]);
     }
     return SHERD_OK;
 }

@@ -225,12 +225,25 @@ void shd_rank_file_close(shd_rank_file *file) {
     shd_keep_destroy(file->keep);
 }
 
+void shd_rank_file_rest(shd_rank_file *file) {
+    shd_file_close(file->descriptor);
+    file->descriptor = -1;
+}
+
+static sherd_status read_stored(const shd_rank_file *file, const shd_file_block *block, void *stored) {
+    int descriptor = file->descriptor;
+    int64_t bytes;
+    if (descriptor < 0) SHD_TRY(shd_file_open_direct(file->path, &descriptor, &bytes));
+    sherd_status status = shd_file_read(descriptor, file->path, block->offset_bytes, stored, block->form.stored_bytes);
+    if (descriptor != file->descriptor) shd_file_close(descriptor);
+    return status;
+}
+
 sherd_status shd_rank_file_read(const shd_rank_file *file, int64_t block_index, shd_block_codec *codec, void *stored,
                                 void *values) {
     const shd_file_block *block = &file->index.blocks[block_index];
     long long first = block->first, end = first + block->form.count;
-    sherd_status status =
-        shd_file_read(file->descriptor, file->path, block->offset_bytes, stored, block->form.stored_bytes);
+    sherd_status status = read_stored(file, block, stored);
     if (status != SHERD_OK)
         return shd_fail_within(status, "%s of tensor %s, elements %lld to %lld", block->state, block->tensor, first,
                                end);

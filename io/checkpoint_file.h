@@ -53,7 +53,7 @@ void shd_rank_file_discard(shd_rank_file_maker *maker);
 /* A file whose head, index and tail have been read and checked. */
 typedef struct shd_rank_file {
     shd_keep *keep;
-    int descriptor;
+    int descriptor; /* -1: it rests */
     char path[SHD_PATH_BYTES];
     int32_t rank;
     int64_t step;
@@ -67,6 +67,9 @@ typedef struct shd_rank_file {
 sherd_status shd_rank_file_open(const char *path, int64_t step, int32_t rank, shd_rank_file **out);
 /* Accepts NULL. */
 void shd_rank_file_close(shd_rank_file *file);
+/* Closes the descriptor; reading opens the file for itself from now on. For checkpoints of more ranks than a process may
+ * have files. */
+void shd_rank_file_rest(shd_rank_file *file);
 
 /* Reads, checks and decodes one block into `values` of its dtype. `stored`: form.stored_bytes of room, aligned to
  * SHD_BLOCK_ALIGN_BYTES. Fails: DATA (damage: file, tensor, state and elements), IO. Threads: any at once, each with room of

@@ -12,6 +12,8 @@
 #include <string.h>
 #include <sys/stat.h>
 
+enum { OPEN_FILES_MAX = 128 };
+
 /* --- opening ------------------------------------------------------------------------------------------------------ */
 
 static sherd_status fail_memory(void) { return shd_fail(SHERD_MEMORY, "out of memory to read a checkpoint"); }
@@ -49,6 +51,7 @@ static sherd_status open_files(shd_reader *reader, const shd_checkpoint_manifest
     for (int32_t rank = 0; rank < manifest->world_size; rank++) {
         SHD_TRY(shd_reader_open_file(reader->path, manifest->step, rank, &manifest->files[rank], &reader->files[rank]));
         reader->file_count++;
+        if (manifest->world_size > OPEN_FILES_MAX) shd_rank_file_rest(reader->files[rank]);
         reader->first_blocks[rank + 1] = reader->first_blocks[rank] + reader->files[rank]->index.count;
     }
     return SHERD_OK;

@@ -109,10 +109,12 @@ static sherd_status verify_file(verification *v, int32_t rank, int64_t bytes) {
     sherd_status status = shd_rank_file_path(path, v->path, rank);
     if (status == SHERD_OK) status = shd_reader_open_file(v->path, v->manifest.step, rank, expected, &v->files[rank]);
     if (status == SHERD_MEMORY) return status;
-    if (status == SHERD_OK)
+    if (status == SHERD_OK) {
         SHD_TRY(verify_blocks(v, v->files[rank]));
-    else
+        shd_rank_file_rest(v->files[rank]);
+    } else {
         report_failure(v, path);
+    }
     report_progress(v, end_bytes - v->done_bytes);
     return SHERD_OK;
 }

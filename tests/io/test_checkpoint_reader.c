@@ -10,6 +10,7 @@
 #include <sherd/status.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 enum { GROUP = SHD_CODE_BLOCK_COUNT, WANTED_MAX = 64 };
@@ -65,6 +66,10 @@ static void expect_read(const stored_job *job, const wanted_list *list, int32_t 
 static void clean(const stored_job *job) {
     remove_folder(job->path);
     remove_folder(job->parent);
+}
+
+static void ignore(void *user, const shd_damage *damage, int64_t done_bytes, int64_t total_bytes) {
+    (void)user, (void)damage, (void)done_bytes, (void)total_bytes;
 }
 
 /* All of every tensor, as `ranks` readers cut it, in the states' dtype. */
@@ -147,6 +152,21 @@ Test(checkpoint_reader, turns_every_type_into_every_other) {
         expect_read(&job, &list, 2);
         clean(&job);
     }
+}
+
+Test(checkpoint_reader, needs_few_descriptors_however_many_ranks_wrote, .timeout = 60) {
+    struct rlimit few = {.rlim_cur = 40, .rlim_max = 40};
+    stored_job job = {.ranks = 300, .state_dtype = SHERD_FP32};
+    cr_assert_eq(setrlimit(RLIMIT_NOFILE, &few), 0);
+    store_job(&job);
+    wanted_list list = {.count = 0};
+    add(&list, 0, 0, 0, stored_count(&job, 0), SHERD_FP32);
+    add(&list, 0, 1, 300, 2000, SHERD_BF16);
+    expect_read(&job, &list, 2);
+    int64_t damaged = -1;
+    cr_assert_eq(shd_checkpoint_verify(job.path, ignore, NULL, &damaged), SHERD_OK);
+    cr_assert_eq(damaged, 0);
+    clean(&job);
 }
 
 static void expect_refused(const stored_job *job, const shd_checkpoint_slice *wanted, const shd_reader_config *config,
