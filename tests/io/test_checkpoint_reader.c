@@ -154,6 +154,38 @@ Test(checkpoint_reader, turns_every_type_into_every_other) {
     }
 }
 
+Test(checkpoint_reader, never_meets_blocks_of_codes_that_end_within_one) {
+    static const sherd_tensor tensor = {.name = "w", .dim_count = 1, .shape = {600}};
+    char *parent = make_folder(), partial[SHD_PATH_BYTES];
+    float *values = take(600 * sizeof *values);
+    void *codes = take(3 * SHD_CODE_BLOCK_BYTES);
+    memset(values, 0, 600 * sizeof *values), memset(codes, 0, 3 * SHD_CODE_BLOCK_BYTES);
+    shd_appender *appender = NULL;
+    int entered;
+    shd_checkpoint_manifest manifest = {.step = 3,
+                                        .world_size = 1,
+                                        .replicas = 1,
+                                        .optimizer = "lion",
+                                        .state_count = 1,
+                                        .state_names = {"exp_avg"},
+                                        .state_dtype = SHERD_INT8,
+                                        .tensor_count = 1,
+                                        .tensors = &tensor};
+    cr_assert_eq(shd_checkpoint_partial_path(partial, parent, 3, 1), SHERD_OK);
+    cr_assert_eq(shd_checkpoint_partial_enter(partial, &entered), SHERD_OK);
+    cr_assert_eq(shd_appender_create(partial, 3, 0, 0, &appender), SHERD_OK);
+    cr_assert_eq(shd_appender_add(appender, "w", "parameter", 0, 600, SHERD_FP32, values), SHERD_OK);
+    cr_assert_eq(shd_appender_add(appender, "w", "exp_avg", 0, 300, SHERD_INT8, codes), SHERD_OK);
+    cr_assert_eq(shd_appender_add(appender, "w", "exp_avg", 256, 344, SHERD_INT8, codes), SHERD_OK);
+    cr_assert_eq(shd_appender_finish(appender), SHERD_OK);
+    shd_appender_destroy(appender);
+    cr_assert_eq(shd_checkpoint_commit(parent, 1, &manifest), SHERD_DATA);
+    cr_assert(strstr(sherd_last_error(), "up to element 300, within a block of codes"), "%s", sherd_last_error());
+    shd_file_close(entered);
+    remove_folder(partial);
+    remove_folder(parent);
+}
+
 Test(checkpoint_reader, needs_few_descriptors_however_many_ranks_wrote, .timeout = 60) {
     struct rlimit few = {.rlim_cur = 40, .rlim_max = 40};
     stored_job job = {.ranks = 300, .state_dtype = SHERD_FP32};
