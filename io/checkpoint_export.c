@@ -42,7 +42,7 @@ static sherd_status append(void *user, const float *values, int64_t count) {
     SHD_TRY(check_range(state, values, count));
     SHD_TRY(shd_safetensors_writer_append(state->writer, values, count));
     state->done_bytes += count * shd_dtype_bytes(state->form->dtype);
-    shd_advance_tell(state->form->advance, state->done_bytes, state->all_bytes);
+    SHD_TRY(shd_advance_tell(state->form->advance, state->done_bytes, state->all_bytes));
     return SHERD_OK;
 }
 

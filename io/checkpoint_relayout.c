@@ -43,7 +43,7 @@ static sherd_status copy_range(relayout_run *run, int32_t tensor, int32_t state,
         SHD_TRY(shd_reader_read(run->reader, &slice, 1, &config));
         SHD_TRY(shd_build_add(run->build, &slice));
         run->done_bytes += shd_span_bytes(dtype, slice.count);
-        shd_advance_tell(run->relayout->advance, run->done_bytes, run->manifest->raw_bytes);
+        SHD_TRY(shd_advance_tell(run->relayout->advance, run->done_bytes, run->manifest->raw_bytes));
     }
     return SHERD_OK;
 }

@@ -3,7 +3,6 @@
 #include "io/checkpoint_pick.h"
 #include "runtime/cli/advance_line.h"
 #include "runtime/cli/commands.h"
-#include "runtime/cli/verdict.h"
 #include "runtime/train/note.h"
 
 #include <sherd/status.h>
@@ -44,14 +43,12 @@ static sherd_status export_open(const export_call *call, const shd_checkpoint *c
 
 static int export(const export_call *call) {
     shd_checkpoint *checkpoint = NULL;
+    shd_advance_line_hold_signals();
     sherd_status status = shd_checkpoint_pick(call->from, &checkpoint);
     if (status == SHERD_OK) status = export_open(call, checkpoint);
     shd_checkpoint_close(checkpoint);
-    if (status != SHERD_OK)
-        shd_say_error("%s", sherd_last_error());
-    else
-        printf("%s\n", call->to);
-    return shd_status_exit_code(status);
+    if (status == SHERD_OK) printf("%s\n", call->to);
+    return shd_advance_line_exit_code(status);
 }
 
 /* False when it is none, which has been said. */

@@ -3,7 +3,6 @@
 #include "runtime/cli/advance_line.h"
 #include "runtime/cli/commands.h"
 #include "runtime/cli/job_arguments.h"
-#include "runtime/cli/verdict.h"
 #include "runtime/train/checkpoint_import.h"
 
 #include <stdio.h>
@@ -30,6 +29,7 @@ static int import(const import_call *call, const shd_command *command) {
     char *path = NULL;
     const char *kind = NULL;
     shd_advance_line line;
+    shd_advance_line_hold_signals();
     shd_advance_line_init(&line, "importing");
     const shd_import import = {.from = call->from,
                                .parent = call->to,
@@ -38,13 +38,11 @@ static int import(const import_call *call, const shd_command *command) {
                                .advance = &line.advance};
     sherd_status status = shd_import_run(&import, &path, &kind);
     shd_advance_line_end(&line);
-    if (status == SHERD_OK)
-        printf("%s\n", path);
-    else
-        shd_say_error("%s", sherd_last_error());
+    if (status == SHERD_OK) printf("%s\n", path);
+    code = shd_advance_line_exit_code(status);
     shd_job_text_free(path);
     shd_job_destroy(job);
-    return shd_status_exit_code(status);
+    return code;
 }
 
 static bool take(import_call *call, const shd_command *command, int id, const char *value) {

@@ -3,7 +3,6 @@
 #include "io/job.h"
 #include "runtime/cli/advance_line.h"
 #include "runtime/cli/commands.h"
-#include "runtime/cli/verdict.h"
 #include "runtime/train/checkpoint_reshard.h"
 
 #include <stdio.h>
@@ -25,6 +24,7 @@ static int reshard(const reshard_call *call) {
     shd_checkpoint *checkpoint = NULL;
     char *path = NULL;
     shd_advance_line line;
+    shd_advance_line_hold_signals();
     shd_advance_line_init(&line, "copying");
     sherd_status status = shd_checkpoint_pick(call->from, &checkpoint);
     const shd_reshard wanted = {.from = checkpoint,
@@ -34,13 +34,11 @@ static int reshard(const reshard_call *call) {
                                 .advance = &line.advance};
     if (status == SHERD_OK) status = shd_reshard_run(&wanted, &path);
     shd_advance_line_end(&line);
-    if (status == SHERD_OK)
-        printf("%s\n", path);
-    else
-        shd_say_error("%s", sherd_last_error());
+    if (status == SHERD_OK) printf("%s\n", path);
+    const int code = shd_advance_line_exit_code(status);
     shd_job_text_free(path);
     shd_checkpoint_close(checkpoint);
-    return shd_status_exit_code(status);
+    return code;
 }
 
 static bool take_integer(const shd_command *command, const char *option, const char *value, int64_t low, int64_t high,

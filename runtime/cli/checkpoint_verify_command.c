@@ -58,7 +58,7 @@ static void report(void *user, const shd_damage *damage, int64_t done_bytes, int
     verify_call *call = user;
     call->total_bytes = total_bytes;
     if (damage) add_damage(call, damage);
-    shd_advance_tell(&call->line.advance, done_bytes, total_bytes);
+    (void)shd_advance_tell(&call->line.advance, done_bytes, total_bytes);
 }
 
 /* Of a checkpoint that has been read. */

@@ -90,7 +90,7 @@ static sherd_status take_values(void *user, const float *values, int64_t count) 
         walk->value->largest = fmax(walk->value->largest, magnitude);
     }
     walk->done_bytes += count * (int64_t)sizeof *values;
-    shd_advance_tell(walk->advance, walk->done_bytes, walk->all_bytes);
+    SHD_TRY(shd_advance_tell(walk->advance, walk->done_bytes, walk->all_bytes));
     return SHERD_OK;
 }
 

@@ -28,7 +28,7 @@ static sherd_status copy_tensors(const shd_import *import, const sherd_model *mo
             SHD_TRY(shd_weights_file_fill(weights, t, first, slice.count, slice.values));
             SHD_TRY(shd_build_add(build, &slice));
             done += slice.count;
-            shd_advance_tell(import->advance, done * (int64_t)sizeof(float), all * (int64_t)sizeof(float));
+            SHD_TRY(shd_advance_tell(import->advance, done * (int64_t)sizeof(float), all * (int64_t)sizeof(float)));
         }
     }
     return SHERD_OK;

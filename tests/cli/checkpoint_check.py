@@ -3,10 +3,12 @@
 import json
 import os
 import random
+import signal
 import struct
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 
 SHERD = None
@@ -249,6 +251,29 @@ class Memory(Checkpoints):
         for name, small in used["small"].items():
             # A few blocks for each of two threads.
             self.assertLess(used["large"][name] - small, 40 << 20, name)
+
+
+class Stop(Checkpoints):
+    def test_a_command_that_is_interrupted_leaves_nothing(self):
+        large = ("--set", "model.d_model=512", "--set", "model.vocab_size=16384")
+        self.train("--set", "train.steps=1", "--set", "train.global_batch=1", "--set", "train.evaluate_every=0", *large)
+        st, stopped = self.path("x.st"), 0
+        self.ok("export", self.checkpoints, st)
+        for number in (signal.SIGINT, signal.SIGTERM):
+            for command in (("reshard", self.checkpoints, "TO", "-n", "2", "--compression", "9"), ("import", st, "TO", "--job", self.path("job.yaml"), *large),
+                            ("export", self.checkpoints, "TO/x", "--dtype", "bf16")):
+                to = self.path(f"{command[0]}-{number}")
+                os.mkdir(to)
+                child = subprocess.Popen([SHERD, "checkpoint", *(word.replace("TO", to) for word in command)], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+                while child.poll() is None and not os.listdir(to):
+                    time.sleep(0.0005)
+                child.send_signal(number)
+                said = child.communicate(timeout=60)[1]
+                if child.returncode == 0:
+                    continue
+                stopped += 1
+                self.assertEqual((child.returncode, said, os.listdir(to)), (128 + number, "sherd: stopped; nothing was written\n", []), command)
+        self.assertGreater(stopped, 0)
 
 
 class Make(Checkpoints):
