@@ -11,6 +11,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include <xxhash.h>
 
 static void prepare(void) {
     enter_fresh_folder();
@@ -222,6 +223,34 @@ Test(resume, moves_aside_what_comes_after_the_one_it_goes_on_from) {
                  "checkpoint.resume=never"),
              &part);
     cr_assert_eq(count_named("again", "step-0000") - count_named("again", ".aside-"), 1);
+}
+
+/* A manifest, sealed again after `from` has become `to`, of the same length. */
+static void change_manifest(const char *path, const char *from, const char *to) {
+    size_t length;
+    char *text = read_file(path, &length), *at = strstr(text, from);
+    cr_assert_not_null(at, "%s", text);
+    memcpy(at, to, strlen(to));
+    text[length - 33] = 0;
+    char *sealed = malloc(length + 64);
+    int bytes =
+        sprintf(sealed, "%s,\n  \"xxh3\": \"%016llx\"\n}\n", text, (unsigned long long)XXH3_64bits(text, strlen(text)));
+    write_file(path, sealed, (size_t)bytes);
+    free(sealed);
+    free(text);
+}
+
+/* To a newer build it may be as good as any: to pass it over would be to train its steps again. */
+Test(resume, refuses_to_pass_over_what_another_build_can_read) {
+    static job_result part;
+    run_good(SET(AGAIN, "train.steps=8", "optimizer.schedule=constant"), &part);
+    change_manifest("again/step-00000008/manifest.json", "\"version\": 2", "\"version\": 7");
+    run_job(small_job, SET(AGAIN), &part);
+    cr_assert_eq(part.status[0], SHERD_DATA);
+    cr_assert_not_null(strstr(part.cause, "again/step-00000008"), "%s", part.cause);
+    cr_assert_not_null(strstr(part.cause, "version 7"), "%s", part.cause);
+    cr_assert_eq(part.step_count, 0);
+    cr_assert_eq(check_job(small_job, SET(AGAIN)), SHERD_DATA);
 }
 
 Test(resume, says_what_is_different) {
