@@ -299,7 +299,7 @@ Test(checkpoint_list, tells_of_every_step_what_is_there_and_what_is_wrong) {
         {"step-00000004", true, "its checksum does not match"},
         {"step-00000005", true, "rank-00000.bin, a part of the checkpoint: No such file"},
         {"step-00000006", true, "rank-00000.bin is damaged: it has 4096 bytes"},
-        {"step-00000007", true, "manifest.json"},
+        {"step-00000007", true, "it is of version 1; this build reads version 2"},
         {"step-00000008", true, "was renamed: its manifest is that of step 11"},
         {"step-00000009", true, "is no folder"},
         {"step-00000010.aside-0000000000000001", false, "was set aside"},
