@@ -86,6 +86,19 @@ class Drill(Checkpoints):
         self.assertEqual(json.loads(self.ok("drill", self.checkpoints, "--sequences", "5", "--json"))["targets"], 5 * 8)
         self.assertEqual(tree(self.folder.name), before)
 
+    def test_runs_beside_the_job_whose_checkpoints_come_and_go(self):
+        job = subprocess.Popen([SHERD, "train", self.path("job.yaml"), "--set", "train.steps=1000000", "--set", "checkpoint.every=3", "--set", "checkpoint.keep=1",
+                                "--set", "train.evaluate_every=0"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        self.addCleanup(job.wait)
+        self.addCleanup(job.terminate)
+        deadline = time.time() + 30
+        while not (os.path.isdir(self.checkpoints) and any(len(name) == 13 for name in os.listdir(self.checkpoints))):
+            self.assertLess(time.time(), deadline)
+            time.sleep(0.01)
+        steps = [json.loads(self.ok("drill", self.checkpoints, "-n", "1", "--json"))["step"] for _ in range(5)]
+        self.assertEqual(steps, sorted(steps))
+        self.assertIsNone(job.poll())
+
     def test_evaluates_on_what_is_there(self):
         self.train()
         os.remove(self.path("validation.u16"))
