@@ -178,13 +178,3 @@ uint64_t shd_plan_hash(const shd_plan *plan) {
     hash = hash_residencies(hash, plan->gradients, plan->gradient_count);
     return plan->rounded ? hash_residencies(hash, plan->rounded, plan->gradient_count) : hash;
 }
-
-uint64_t shd_plan_layout_hash(const shd_plan *plan) {
-    uint64_t hash = SHD_HASH(0, shd_policy_split(&plan->policy), plan->policy.state_count, plan->policy.state_dtype,
-                             plan->group_count);
-    for (int32_t g = 0; g < plan->group_count; g++) {
-        const shd_group *group = &plan->groups[g];
-        hash = SHD_HASH(hash, group->unit_index, group->trainable, group->used_count, group->shard_count);
-    }
-    return hash_tensors(plan, hash);
-}

@@ -303,8 +303,4 @@ int64_t shd_stated_count(const shd_plan *plan, const shd_group *group);
 /* A 64-bit hash (XXH3) of everything in the plan but the rank: description, policy, layout, buffers, residencies. */
 uint64_t shd_plan_hash(const shd_plan *plan);
 
-/* The same of what is stored: which elements of which tensor lie in which place's shard, and how many states they have.
- * Plans with equal layout hashes can load each other's shards; how ranks gather, prefetch and compute is not in it. */
-uint64_t shd_plan_layout_hash(const shd_plan *plan);
-
 #endif

@@ -120,7 +120,8 @@ static void print_notes(const shd_plan *plan) {
     printf("\n'allocated' is what the job takes. 'model states' are parameters, gradients and optimizer state as the "
            "ZeRO\npapers count them, for ranks that share nothing; 'master' are fp32 copies of parameters in fewer "
            "bits: none in\nfp32; 'reduce_buffers' hold the gradients of the units in backward until they are folded "
-           "into shards.\nMemory that ranks share is charged to them in equal parts.\n");
+           "into shards; in 'checkpoint' checkpoints are\nencoded and decoded.\nMemory that ranks share is charged to "
+           "them in equal parts.\n");
     if (plan->policy.parameter_dtype != SHERD_FP32)
         printf("\nIn 16 bits 'activations' include up to 3 MiB a thread, in which products pack their matrices: very "
                "small "

@@ -1,7 +1,6 @@
 /* Loading: every rank reads what it holds, from whatever files have it, and all agree on every outcome. */
 #include "io/checkpoint_folder.h"
 #include "io/checkpoint_reader.h"
-#include "optim/codebook.h"
 #include "runtime/base/dtype.h"
 #include "runtime/base/log.h"
 #include "runtime/base/memory.h"
@@ -10,6 +9,7 @@
 #include "runtime/session/internal.h"
 #include "runtime/session/setup.h"
 #include "runtime/session/slices.h"
+#include "runtime/session/state_codes.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -84,37 +84,6 @@ static void choose(const sherd_load *load, shd_slice_list *list) {
     list->count = kept;
 }
 
-/* --- states of another type --------------------------------------------------------------------------------------- */
-
-typedef struct converter {
-    const sherd_optimizer *optimizer;
-    shd_codebook books[SHD_MAX_STATES]; /* by state */
-} converter;
-
-/* A shd_reader_convert. */
-static sherd_status convert(void *user, const char *state, sherd_dtype from_dtype, const void *from,
-                            sherd_dtype to_dtype, int64_t count, void *to) {
-    const converter *with = user;
-    for (int32_t s = 0; s < shd_optimizer_state_count(with->optimizer); s++) {
-        if (strcmp(shd_optimizer_state_name(with->optimizer, s), state) != 0) continue;
-        if (from_dtype == SHERD_INT8 && to_dtype == SHERD_FP32)
-            shd_codes_decode(&with->books[s], from, count, to);
-        else
-            shd_codes_encode(&with->books[s], from, count, to);
-        return SHERD_OK;
-    }
-    return shd_fail(SHERD_DATA, "there are no 8-bit codes of %s", state);
-}
-
-static converter *make_converter(const sherd_optimizer *optimizer) {
-    converter *made = shd_alloc(1, sizeof *made);
-    if (!made) return NULL;
-    made->optimizer = optimizer;
-    for (int32_t s = 0; s < shd_optimizer_state_count(optimizer); s++)
-        shd_codebook_init(&made->books[s], shd_optimizer_state_is_root(optimizer, s));
-    return made;
-}
-
 /* --- reading ------------------------------------------------------------------------------------------------------ */
 
 static sherd_status open_fitting(const sherd_session *session, const char *path, const sherd_load *load,
@@ -135,17 +104,17 @@ static sherd_status read_values(sherd_session *session, const shd_checkpoint *ch
     shd_slice_list list;
     SHD_TRY(shd_slices_held(session, &list));
     choose(load, &list);
-    converter *with = make_converter(&session->options.optimizer);
+    shd_state_codes *codes = NULL;
+    sherd_status status = shd_state_codes_create(shd_optimizer_name(&session->options.optimizer), &codes);
     const shd_reader_config config = {
         .threads = session->options.checkpoint.threads,
         .memory = shd_engine_staging(session->engine),
-        .convert = {.run = convert, .user = with},
+        .convert = shd_state_codes_converter(codes),
         /* What every rank of a host, or one of every replica, reads is read from the disk once. */
         .cached = session->options.world_size > 1 && (session->options.stage == 0 || session->options.replicas > 1),
     };
-    sherd_status status = with ? shd_checkpoint_read(checkpoint, list.slices, list.count, &config)
-                               : shd_fail(SHERD_MEMORY, "no memory for the codes of optimizer states");
-    shd_free(with);
+    if (status == SHERD_OK) status = shd_checkpoint_read(checkpoint, list.slices, list.count, &config);
+    shd_state_codes_destroy(codes);
     shd_slices_fini(&list);
     return status;
 }

@@ -38,15 +38,19 @@ static bool is_root(const char *optimizer, const char *state) {
     return false;
 }
 
-static sherd_status decode(void *user, const char *state, sherd_dtype from_dtype, const void *from,
-                           sherd_dtype to_dtype, int64_t count, void *to) {
+static sherd_status convert(void *user, const char *state, sherd_dtype from_dtype, const void *from,
+                            sherd_dtype to_dtype, int64_t count, void *to) {
     const shd_state_codes *codes = user;
-    assert(from_dtype == SHERD_INT8 && to_dtype == SHERD_FP32);
-    (void)from_dtype, (void)to_dtype;
-    shd_codes_decode(is_root(codes->optimizer, state) ? &codes->root : &codes->plain, from, count, to);
+    const shd_codebook *book = is_root(codes->optimizer, state) ? &codes->root : &codes->plain;
+    assert((from_dtype == SHERD_INT8) != (to_dtype == SHERD_INT8));
+    (void)from_dtype;
+    if (to_dtype == SHERD_INT8)
+        shd_codes_encode(book, from, count, to);
+    else
+        shd_codes_decode(book, from, count, to);
     return SHERD_OK;
 }
 
-shd_reader_convert shd_state_codes_decoder(shd_state_codes *codes) {
-    return (shd_reader_convert){.run = decode, .user = codes};
+shd_reader_convert shd_state_codes_converter(shd_state_codes *codes) {
+    return (shd_reader_convert){.run = convert, .user = codes};
 }

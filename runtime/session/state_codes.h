@@ -1,4 +1,4 @@
-/* Optimizer states in 8 bits, for who reads them from a checkpoint without an optimizer at hand. */
+/* Optimizer states in 8 bits and in fp32, each from the other, for who reads checkpoints. */
 #ifndef SHD_SESSION_STATE_CODES_H
 #define SHD_SESSION_STATE_CODES_H
 
@@ -11,7 +11,7 @@ sherd_status shd_state_codes_create(const char *optimizer, shd_state_codes **out
 /* Accepts NULL. */
 void shd_state_codes_destroy(shd_state_codes *codes);
 
-/* From INT8 to FP32, for a reader. Borrows `codes`. */
-shd_reader_convert shd_state_codes_decoder(shd_state_codes *codes);
+/* From INT8 to FP32 and back, for a reader. Borrows `codes`. */
+shd_reader_convert shd_state_codes_converter(shd_state_codes *codes);
 
 #endif

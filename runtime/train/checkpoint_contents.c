@@ -119,7 +119,7 @@ static sherd_status add_norms(const tally *t, const shd_checkpoint *checkpoint, 
     SHD_TRY(shd_state_codes_create(t->manifest->optimizer, &codes));
     sherd_status status = shd_reader_create(checkpoint, &reader);
     if (status == SHERD_OK) {
-        const shd_reader_convert convert = shd_state_codes_decoder(codes);
+        const shd_reader_convert convert = shd_state_codes_converter(codes);
         status = walk_values(t, reader, &convert, &walk);
         shd_reader_destroy(reader);
     }

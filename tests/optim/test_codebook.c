@@ -3,6 +3,7 @@
 
 #include <criterion/criterion.h>
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { BLOCK = SHD_CODE_BLOCK_COUNT, NO_CODE = 128 };
@@ -231,6 +232,36 @@ Test(codebook, gives_the_same_bits_on_every_instruction_set) {
             if (set == sets) memcpy(first, blocks, sizeof first), memcpy(expected, restored, sizeof expected);
             cr_assert_eq(memcmp(blocks, first, sizeof first), 0, "%s", (*set)->name);
             cr_assert_eq(memcmp(restored, expected, sizeof expected), 0, "%s", (*set)->name);
+        }
+    }
+}
+
+/* Codes of any number of values: whole blocks, the last one filled up with zeros; they are codes of their own values. */
+Test(codebook, encodes_and_decodes_any_number_of_values) {
+    static const int64_t counts[] = {0, 1, 17, 256, 257, 17 * 257};
+    for (int root = 0; root <= 1; root++) {
+        shd_codebook book;
+        shd_codebook_init(&book, root);
+        for (size_t c = 0; c < sizeof counts / sizeof *counts; c++) {
+            int64_t count = counts[c], blocks = (count + SHD_CODE_BLOCK_COUNT - 1) / SHD_CODE_BLOCK_COUNT;
+            float *values = calloc((size_t)count + 1, sizeof *values), *read = calloc((size_t)count + 1, sizeof *read);
+            shd_code_block *codes = calloc((size_t)blocks + 1, sizeof *codes);
+            shd_code_block *again = calloc((size_t)blocks + 1, sizeof *again);
+            for (int64_t i = 0; i < count; i++) values[i] = (float)((i * 37 % 101) - (root ? 0 : 50)) / 64.0f;
+            values[count] = read[count] = 7;
+            shd_codes_encode(&book, values, count, codes);
+            shd_codes_decode(&book, codes, count, read);
+            cr_assert(read[count] == 7 && codes[blocks].scale == 0, "nothing behind the end is touched");
+            for (int64_t i = 0; i < count; i++)
+                cr_assert_float_eq(read[i], values[i],
+                                   0.05 * codes[i / SHD_CODE_BLOCK_COUNT].scale *
+                                       (root ? codes[i / SHD_CODE_BLOCK_COUNT].scale : 1));
+            for (int64_t i = count; i < blocks * SHD_CODE_BLOCK_COUNT; i++)
+                cr_assert_eq(codes[i / SHD_CODE_BLOCK_COUNT].codes[i % SHD_CODE_BLOCK_COUNT], 0);
+            shd_codes_encode(&book, read, count, again);
+            cr_assert_eq(memcmp(codes, again, (size_t)blocks * sizeof *codes), 0, "root %d, %ld values", root,
+                         (long)count);
+            free(values), free(read), free(codes), free(again);
         }
     }
 }

@@ -100,7 +100,8 @@ Test(owner, tensors_are_given_away_evenly_whatever_the_stage) {
                 if (!first) first = plan;
                 for (int32_t t = 0; t < plan->tensor_count; t++)
                     cr_assert_eq(memcmp(&plan->places[t], &first->places[t], sizeof *plan->places), 0);
-                cr_assert_eq(shd_plan_layout_hash(plan), shd_plan_layout_hash(first));
+                for (int32_t g = 0; g < plan->group_count; g++)
+                    cr_assert_eq(plan->groups[g].shard_count, first->groups[g].shard_count);
                 if (plan != first) shd_plan_destroy(plan);
             }
             shd_plan_destroy(first);

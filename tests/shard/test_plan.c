@@ -359,27 +359,6 @@ Test(plan, hashes_everything_that_ranks_must_agree_on) {
     }
 }
 
-static uint64_t layout_hash_after(int what) {
-    model_box box;
-    box_three_units(&box);
-    shd_policy policy = policy_of(2, 3, false, 1);
-    change(what, &box, &policy);
-    shd_plan *plan = plan_of(&box, policy);
-    uint64_t hash = shd_plan_layout_hash(plan);
-    shd_plan_destroy(plan);
-    return hash;
-}
-
-Test(plan, the_layout_hash_knows_what_is_stored_and_nothing_else) {
-    /* As change() numbers them. */
-    static const int stored[] = {1, 5, 7, 8, 9, 10, 17, 18},
-                     computed[] = {2, 3, 4, 6, 11, 12, 13, 14, 15, 16, 19, 20, 21, 22};
-    for (size_t i = 0; i < sizeof stored / sizeof *stored; i++)
-        cr_expect_neq(layout_hash_after(stored[i]), layout_hash_after(0), "change %d", stored[i]);
-    for (size_t i = 0; i < sizeof computed / sizeof *computed; i++)
-        cr_expect_eq(layout_hash_after(computed[i]), layout_hash_after(0), "change %d", computed[i]);
-}
-
 Test(plan, gives_all_its_memory_back) {
     model_box box;
     int64_t before = shd_memory_held(SHD_MEMORY_OBJECTS);

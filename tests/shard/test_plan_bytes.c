@@ -220,12 +220,10 @@ Test(plan_bytes, no_block_of_states_belongs_to_two_tensors) {
     shd_policy policy = policy_of(1, 0, false, 0);
     shd_plan *plan = plan_of(&box, policy);
     cr_assert_eq(plan->places[2].offset_count, 608);
-    uint64_t floats = shd_plan_layout_hash(plan);
     shd_plan_destroy(plan);
     policy.state_dtype = SHERD_INT8;
     plan = plan_of(&box, policy);
     cr_assert_eq(plan->places[2].offset_count, 768);
-    cr_assert_neq(shd_plan_layout_hash(plan), floats);
     shd_plan_destroy(plan);
 }
 

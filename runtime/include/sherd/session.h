@@ -205,10 +205,15 @@ typedef struct sherd_load {
     { sizeof(sherd_load), false, NULL, 0 }
 
 /* Restores parameters, optimizer state, step count and loss scale from `dir`: a checkpoint, or a folder of them (the
- * newest complete one). A checkpoint of another precision is loaded too, and this is logged: what it lacks of a loss
- * scale starts anew. Collective; before the first step or between two. On success *note is the stored object, to be
- * released with sherd_note_free; NULL `note` is allowed. Fails, on all ranks alike: STATE (a save is pending, too); DATA
- * when there is none, or it does not fit the model and layout (both named); DATA, IO or MEMORY while it is read, and then
+ * newest complete one). Whatever number of ranks, stage, replicas, gather, precision and state_dtype it was saved with:
+ * each rank reads what it holds. Tensors go by name: all of the session's must be there in their shapes, and no others,
+ * with the states of the same optimizer for those that are trained now; states of tensors that are frozen now are left
+ * out. fp32 parameters and states come back bit by bit; into other types they are rounded. What it lacks of a loss scale
+ * starts anew. Every block that is read is verified.
+ * Collective; before the first step or between two. On success *note is the stored object, to be released with
+ * sherd_note_free; NULL `note` is allowed.
+ * Fails, on all ranks alike: STATE (a save is pending, too); DATA when there is none, or it does not fit (what is missing,
+ * unknown, of another shape or without state, the first few of each); DATA, IO or MEMORY while it is read, and then
  * parameters are undefined, as after create: another one may be loaded; COMM and worse. */
 SHERD_API sherd_status sherd_session_load(sherd_session *session, const char *dir, char **note);
 /* The same of a part of it. With skip patterns the session must have parameters already (sherd_session_fill). Fails

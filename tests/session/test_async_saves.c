@@ -117,7 +117,7 @@ static void check_slow(int ranks, const sherd_options *options) {
     remove_folder(plain);
 }
 
-Test(saving, updates_wait_for_the_state_they_change, .timeout = 120) {
+Test(async_saves, updates_wait_for_the_state_they_change, .timeout = 120) {
     for (int ranks = 1; ranks <= 3; ranks++)
         for (int stage = 0; stage <= 3; stage++)
             for (int late = 0; late <= 1; late++) {
@@ -127,7 +127,7 @@ Test(saving, updates_wait_for_the_state_they_change, .timeout = 120) {
             }
 }
 
-Test(saving, owners_wait_and_so_does_what_has_masters, .timeout = 120) {
+Test(async_saves, owners_wait_and_so_does_what_has_masters, .timeout = 120) {
     sherd_options options = story_options(3, 2, SHERD_GATHER_AUTO);
     options.optimizer.kind = SHERD_MUON;
     options.optimizer.momentum = 0.9;
@@ -178,7 +178,7 @@ static int do_things_meanwhile(void *user, const sherd_options *options) {
     return 0;
 }
 
-Test(saving, an_evaluation_may_come_between_and_nothing_that_changes_the_state, .timeout = 60) {
+Test(async_saves, an_evaluation_may_come_between_and_nothing_that_changes_the_state, .timeout = 60) {
     char dir[40];
     make_folder(dir);
     story told = {.dir = dir};
@@ -204,7 +204,7 @@ static int give_up(void *user, const sherd_options *options) {
     return 0;
 }
 
-Test(saving, a_session_that_ends_gives_up_what_it_has_not_committed, .timeout = 60) {
+Test(async_saves, a_session_that_ends_gives_up_what_it_has_not_committed, .timeout = 60) {
     for (int ranks = 1; ranks <= 4; ranks++) {
         char dir[40];
         make_folder(dir);
@@ -233,7 +233,7 @@ static int begin_on_some(void *user, const sherd_options *options) {
     return 0;
 }
 
-Test(saving, a_rank_that_saves_alone_ends_the_job, .timeout = 60) {
+Test(async_saves, a_rank_that_saves_alone_ends_the_job, .timeout = 60) {
     char dir[40];
     make_folder(dir);
     story told = {.dir = dir};
@@ -271,7 +271,7 @@ static int go_back_and_save(void *user, const sherd_options *options) {
     return line;
 }
 
-Test(saving, keeps_so_many_and_leaves_the_branch_it_has_left, .timeout = 60) {
+Test(async_saves, keeps_so_many_and_leaves_the_branch_it_has_left, .timeout = 60) {
     char dir[40];
     make_folder(dir);
     story told = {.dir = dir};
@@ -339,7 +339,7 @@ static int save_for_long(void *user, const sherd_options *options) {
     return line;
 }
 
-Test(saving, three_hundred_times_takes_no_more_of_anything, .timeout = 200) {
+Test(async_saves, three_hundred_times_takes_no_more_of_anything, .timeout = 200) {
     footprint seen[2];
     sherd_options options = story_options(2, 2, SHERD_GATHER_AUTO);
     options.micro_steps = 1;
