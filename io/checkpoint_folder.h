@@ -23,11 +23,11 @@
  *   - A rank that comes to a folder about to be removed waits for its lock, then finds that the path is gone, or is of
  *     another folder, and makes a new one (shd_checkpoint_partial_enter compares both after it has the lock). So nobody
  *     writes into a folder that is removed, and there is no moment between making and locking that matters.
- *   - Network file systems may keep a folder's lock to the host that took it, while those on files are known to all. Then
- *     a rank of another host is only seen by its file. A folder in which no file is locked may be about to get its first:
- *     it stays while it has no files, until nothing in it has changed for an hour. With files, of which none is locked,
- *     whoever wrote them has ended or given the save up: it can no longer be committed, by anybody, since a rank lets its
- *     file go only after the commit, which renames the folder.
+ *   - Network file systems may keep a folder's lock to the host that took it, while those on files are known to all. Then a
+ *     rank of another host is only seen by its file. Files of which none is locked are of a save that can no longer be
+ *     committed, by anybody: a rank lets its file go only after the commit, which renames the folder, or after giving the
+ *     save up. A folder without files may be about to get its first one: it is removed by rmdir, which leaves a folder that
+ *     has got it; a rank that comes an instant later fails to make its file, and says so. No checkpoint is lost by it.
  *   - Where flock is not supported nothing is ever removed, which is said once a call.
  *
  * All functions: paths and system errors are in the cause. Threads: any, on different steps, unless said. */

@@ -22,7 +22,6 @@ static const char *describe_partial(const char *path) {
     bool removed;
     switch (shd_partial_judge(path, false, &removed)) {
     case SHD_PARTIAL_SOMEBODYS: return "is being written";
-    case SHD_PARTIAL_YOUNG: return "has just been made";
     case SHD_PARTIAL_UNLOCKABLE: return "is being written, or was left by a job that ended: files cannot be locked";
     default: return "was left by a job that ended; the next one here removes it";
     }

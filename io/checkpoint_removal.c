@@ -12,10 +12,7 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
-
-enum { YOUNG_S = 3600 };
 
 /* A listing of the folder itself, not of what a link leads to; NULL with errno. */
 static DIR *open_folder(const char *path) {
@@ -157,19 +154,17 @@ static shd_partial_owner lock_files(DIR *listing, lock_list *locks) {
 }
 
 /* Who had the lock may have committed the folder, or removed it, before it was ours. */
-static bool has_name(int folder, const char *path, struct stat *about) {
-    struct stat named;
-    return fstat(folder, about) == 0 && lstat(path, &named) == 0 && named.st_dev == about->st_dev &&
-           named.st_ino == about->st_ino;
+static bool has_name(int folder, const char *path) {
+    struct stat open, named;
+    return fstat(folder, &open) == 0 && lstat(path, &named) == 0 && named.st_dev == open.st_dev &&
+           named.st_ino == open.st_ino;
 }
 
 static shd_partial_owner judge_open(DIR *listing, const char *path, lock_list *locks) {
-    struct stat about;
     shd_partial_owner owner = lock_alone(dirfd(listing));
     if (owner == SHD_PARTIAL_NOBODYS) owner = lock_files(listing, locks);
     if (owner != SHD_PARTIAL_NOBODYS) return owner;
-    if (!has_name(dirfd(listing), path, &about)) return SHD_PARTIAL_GONE;
-    return locks->count == 0 && time(NULL) - about.st_mtime < YOUNG_S ? SHD_PARTIAL_YOUNG : SHD_PARTIAL_NOBODYS;
+    return has_name(dirfd(listing), path) ? SHD_PARTIAL_NOBODYS : SHD_PARTIAL_GONE;
 }
 
 shd_partial_owner shd_partial_judge(const char *path, bool remove, bool *removed) {

@@ -17,7 +17,6 @@ bool shd_complete_remove(const char *parent, const char *path, int64_t step, uin
 typedef enum shd_partial_owner {
     SHD_PARTIAL_NOBODYS,
     SHD_PARTIAL_SOMEBODYS,
-    SHD_PARTIAL_YOUNG,      /* without files, and changed within the last hour */
     SHD_PARTIAL_UNLOCKABLE, /* locks do not work there: nobody knows */
     SHD_PARTIAL_GONE        /* or has another name now */
 } shd_partial_owner;

@@ -95,8 +95,7 @@ static void check_left(const small_job *old, const small_job *new, int call) {
     cr_assert_eq(save_job(&again), SHERD_OK, "call %d: %s", call, sherd_last_error());
     cr_assert(loads(&again), "call %d", call);
     shd_checkpoint_retain(old->parent, &(shd_checkpoint_retention){.keep = 1}, again.step, again.id);
-    /* A folder without files stays for an hour. */
-    cr_assert_leq(count_files(old->parent), 2, "call %d", call);
+    cr_assert_eq(count_files(old->parent), 1, "call %d", call);
     cr_assert(loads(&again), "call %d", call);
 }
 
