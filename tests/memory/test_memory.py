@@ -12,6 +12,7 @@ exchanged in bf16 too) and fp16.  Checked for every rank of every job:
   - shared memory (memfd) made by the ranks = EXPORTED of each + HOST once, to the byte; beside it one control block;
   - so that all ranks together take ranks x allocated_bytes, plus what is named below and bounded;
   - fifty more steps make not one more call of malloc or mmap each, on no rank and from no library;
+  - the same of a job that goes on from the checkpoint which the first has saved: saving and loading take what is planned;
   - (without interposer, in the middle of a job) Pss_Anon + Pss_Shmem exceeds allocated_bytes by at most 40 MiB;
   - a plan that differs by one cache line, or another stage's, is found out.
 
@@ -46,7 +47,7 @@ def configurations():
 
 
 class Job:
-    def __init__(self, args, folder, ranks, stage, gather, precision, steps, width=48):
+    def __init__(self, args, folder, ranks, stage, gather, precision, steps, width=48, resume="never"):
         self.args, self.folder, self.ranks, self.steps = args, folder, ranks, steps
         self.path = os.path.join(folder, "job.yaml")
         with open(self.path, "w") as f:
@@ -59,6 +60,7 @@ class Job:
         # What blocks keep of their activations goes with ranks and stages, so that each choice meets both.
         recompute = ("none", "unit", "attention")[(stage + ranks) % 3]
         self.options += ["--set", f"train.recompute={recompute}"]
+        self.options += ["--set", f"checkpoint.resume={resume}"]
         # So does who keeps the optimizer's states: every rank its shard's, or one rank a tensor's.
         optimizer = ("adamw", "muon", "adafactor")[(stage + (gather == "shared") + ranks.bit_length()) % 3]
         self.options += ["--set", f"optimizer.name={optimizer}"]
@@ -76,6 +78,8 @@ class Job:
     def watch(self):
         """Trains under the interposer; what it saw, by rank."""
         out = os.path.join(self.folder, "seen")
+        for path in glob.glob(out + ".*"):
+            os.remove(path)
         env = dict(os.environ, LD_PRELOAD=os.path.abspath(self.args.interposer), SHERD_INTERPOSE_OUT=out)
         done = subprocess.run(self.command(), capture_output=True, text=True, timeout=120, env=env)
         if done.returncode:
@@ -240,6 +244,7 @@ def check(args, ranks, stage, gather, precision):
         check_sums(plan)
         row = check_seen(plan, short)
         check_alarm(plan, short)
+        check_seen(plan, Job(args, a, ranks, stage, gather, precision, SHORT + 2, resume="auto").watch())
         check_steps(short, Job(args, b, ranks, stage, gather, precision, LONG).watch())
     row["beyond"] = check_pss(args, ranks, stage, gather, precision)
     return row
