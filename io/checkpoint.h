@@ -1,15 +1,16 @@
 /* Checkpoints: what every rank stores of a training run, complete or not there at all.
  *
  * A checkpoint is a folder `step-%08d` (completed optimizer steps) below a parent:
- *   rank-%05d.bin   one rank's ranges of parameters and optimizer states, in blocks, each with its XXH3, and their index
+ *   rank-%05d.bin   one rank's ranges of parameters and optimizer states, in blocks, each with its XXH3, and their
+ *   index
  *   manifest.json   what the job was, which file holds what, and size and index hash of every rank's file
  * The manifest's last line is the XXH3 of all before it; with the hashes below it, no byte can change unnoticed.
  * docs/CHECKPOINT.md is the whole format.
  *
- * How the parts are divided: blocks in io/checkpoint_block.h; a rank's file, and its index, in io/checkpoint_file.h; who
- * writes them in io/checkpoint_writer.h (training) and io/checkpoint_append.h (tools); how a folder comes to be complete, is
- * found and removed in io/checkpoint_folder.h; reading, of any layout, in io/checkpoint_reader.h. Here is what all share,
- * and the open checkpoint.
+ * How the parts are divided: blocks in io/checkpoint_block.h; a rank's file, and its index, in io/checkpoint_file.h;
+ * who writes them in io/checkpoint_writer.h (training) and io/checkpoint_append.h (tools); how a folder comes to be
+ * complete, is found and removed in io/checkpoint_folder.h; reading, of any layout, in io/checkpoint_reader.h. Here is
+ * what all share, and the open checkpoint.
  *
  * All functions: paths and system errors are in the cause. */
 #ifndef SHD_IO_CHECKPOINT_H
@@ -34,8 +35,8 @@ typedef struct shd_checkpoint_slice {
     const char *state; /* SHD_CHECKPOINT_PARAMETER or an optimizer state's name */
     int64_t first, count;
     void *values; /* [count] of `dtype`; read by writers, written by readers */
-    /* Files hold values as they are: parameters in FP32, BF16 or FP16, states in FP32 or INT8: then `first` is where a code
-     * block begins, and blocks are whole, the last one of the state filled up with zeros. */
+    /* Files hold values as they are: parameters in FP32, BF16 or FP16, states in FP32 or INT8: then `first` is where a
+     * code block begins, and blocks are whole, the last one of the state filled up with zeros. */
     sherd_dtype dtype;
 } shd_checkpoint_slice;
 

@@ -53,8 +53,8 @@ static sherd_status close_partial(const char *folder, const shd_checkpoint_manif
     return status == SHERD_OK ? shd_folder_sync(folder) : status;
 }
 
-/* Where two names cannot be exchanged: the older one steps aside first, under a name that is looked for as long as there is
- * no other. */
+/* Where two names cannot be exchanged: the older one steps aside first, under a name that is looked for as long as
+ * there is no other. */
 static sherd_status replace_in_two(const char *parent, const char *partial, const char *final, const char *replaced) {
     SHD_TRY(shd_path_rename(final, replaced));
     sherd_status status = shd_folder_sync(parent);

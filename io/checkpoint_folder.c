@@ -1,5 +1,5 @@
-/* Reading order: a rank enters; what is there is found; what goes is removed. The commit is in checkpoint_commit.c, the list
- * in checkpoint_list.c, how a folder is judged and removed in checkpoint_removal.c. */
+/* Reading order: a rank enters; what is there is found; what goes is removed. The commit is in checkpoint_commit.c, the
+ * list in checkpoint_list.c, how a folder is judged and removed in checkpoint_removal.c. */
 #include "io/checkpoint_folder.h"
 
 #include "io/checkpoint_manifest.h"

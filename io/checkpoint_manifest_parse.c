@@ -1,4 +1,4 @@
-/* Reading order: from the whole to its parts, backwards. Every object is asked for what it requires before it is read. */
+/* Reading order: from the parts to the whole. Every object is asked for what it requires before it is read. */
 #include "io/checkpoint_manifest_parse.h"
 
 #include "io/checkpoint_file.h"

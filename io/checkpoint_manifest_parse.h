@@ -7,8 +7,8 @@
 
 #include <jansson.h>
 
-/* Total: whatever `object` holds, it is refused, or *out is such that files of its sizes can be read by it. Fails: DATA,
- * UNSUPPORTED, MEMORY. */
+/* Total: whatever `object` holds, it is refused, or *out is such that files of its sizes can be read by it. Fails:
+ * DATA, UNSUPPORTED, MEMORY. */
 sherd_status shd_manifest_take(const json_t *object, shd_keep *keep, shd_checkpoint_manifest *out);
 
 #endif

@@ -1,4 +1,4 @@
-/* Names of checkpoints' folders and files: io/checkpoint_folder.h says what they mean. Pure, but for reading a folder. */
+/* Names of checkpoints' folders and files, as io/checkpoint_folder.h has them. Pure, but for reading a folder. */
 #ifndef SHD_IO_CHECKPOINT_NAMES_H
 #define SHD_IO_CHECKPOINT_NAMES_H
 
@@ -42,8 +42,8 @@ typedef struct shd_step_folder {
     bool is_folder; /* itself, not what a link leads to */
 } shd_step_folder;
 
-/* All entries called step-*, by step, then by name; a parent that does not exist has none. *out lives as long as `keep`.
- * Fails: IO (it cannot be listed), MEMORY. */
+/* All entries called step-*, by step, then by name; a parent that does not exist has none. *out lives as long as
+ * `keep`. Fails: IO (it cannot be listed), MEMORY. */
 sherd_status shd_step_folders_read(const char *parent, shd_keep *keep, shd_step_folder **out, int64_t *count);
 /* Whether entry `index` of such a list stands for its step: it is step-%08d, or REPLACED while there is none. */
 bool shd_step_folder_stands(const shd_step_folder *folders, int64_t index);

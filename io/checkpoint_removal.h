@@ -7,8 +7,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Removes `path`, a folder with a name that nobody looks for. One that holds other things stays whole, with a warning, as
- * does what the system does not let go. True: it is gone. */
+/* Removes `path`, a folder with a name that nobody looks for. One that holds other things stays whole, with a warning,
+ * as does what the system does not let go. True: it is gone. */
 bool shd_partial_remove(const char *path);
 /* Takes step `step`, now called `path`, off its name (renames it to that of a partial folder of `id`, durably), then
  * removes it. Likewise; a link, or a folder that holds other things, keeps its name. */

@@ -1,5 +1,5 @@
-/* The reader of a checkpoint's manifest. Input: the text before the seal, which is put behind it; the input is also read
- * as it is.
+/* The reader of a checkpoint's manifest. Input: the text before the seal, which is put behind it; the input is also
+ * read as it is.
  *
  * A manifest that is accepted comes back the same after it has been written and read. */
 #include "io/checkpoint_manifest.h"

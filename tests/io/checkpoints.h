@@ -43,8 +43,8 @@ sherd_status save_job(const small_job *job);
 /* The folder of the finished checkpoint, and the one it is made in. */
 char *job_path(const small_job *job);
 char *job_partial(const small_job *job);
-/* Opens the checkpoint and decodes every block of every file; *equal is false when a value is not the job's, or one of them
- * is nowhere. */
+/* Opens the checkpoint and decodes every block of every file; *equal is false when a value is not the job's, or one of
+ * them is nowhere. */
 sherd_status load_job(const small_job *job, bool *equal);
 
 #endif

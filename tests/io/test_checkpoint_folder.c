@@ -448,7 +448,7 @@ Test(checkpoint_leftovers, what_is_not_ours_stays_and_is_said) {
     remove_folder(elsewhere);
 }
 
-/* Ranks that come while leftovers are cleared never find their folder taken away: they all see what each has written. */
+/* Ranks that come while leftovers are cleared never find their folder taken away. */
 Test(checkpoint_leftovers, nobodys_folder_is_removed_from_under_those_who_enter, .timeout = 30) {
     enum { WRITERS = 3, ROUNDS = 200 };
     char *folder = make_folder();

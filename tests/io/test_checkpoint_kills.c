@@ -1,5 +1,5 @@
-/* Every system call that changes something during a save fails once, and once the process is killed right before it. The
- * calls below take the place of the C library's. */
+/* Every system call that changes something during a save fails once, and once the process is killed right before it.
+ * The calls below take the place of the C library's. */
 #include "checkpoints.h"
 #include "io/checkpoint_export.h"
 #include "runtime/base/memory.h"

@@ -254,8 +254,8 @@ Test(checkpoint_manifest, every_bit_and_every_cut_is_noticed) {
     shd_keep_destroy(keep);
 }
 
-/* What the loader checks is the reader's own work, not the seal's: nothing in a sealed text makes it crash, or come back
- * otherwise. */
+/* What the loader checks is the reader's own work, not the seal's: nothing in a sealed text makes it crash, or come
+ * back otherwise. */
 Test(checkpoint_manifest, sealed_nonsense_is_refused_or_comes_back_the_same) {
     int refused = 0;
     for (uint64_t round = 0; round < 20000; round++) {
