@@ -136,10 +136,10 @@ def check_full_for_a_while(bench):
 
 
 def check_file_limit(bench):
-    """ulimit -f: a rank's file may not be so long. Nobody is killed by SIGXFSZ."""
+    """ulimit -f: a rank's file may not be so long. Nobody is killed by SIGXFSZ. On one rank: shared memory is limited, too."""
     for on_error in ("stop", "fail", "continue"):
         folder = bench.new_folder()
-        with bench.start([f"train.steps={STEPS}", f"checkpoint.dir={folder}", f"checkpoint.on_error={on_error}"], ranks=2,
+        with bench.start([f"train.steps={STEPS}", f"checkpoint.dir={folder}", f"checkpoint.on_error={on_error}"], ranks=1,
                          file_bytes=bench.file_bytes // 2) as job:
             need_failed(bench, job, folder, "File too large")
     bench.counts["ulimit -f"] = 3
@@ -181,41 +181,44 @@ def check_quota(bench):
     bench.counts["a quota"] = 1
 
 
-def is_saving(folder):
-    return any(".partial" in name for name in os.listdir(folder))
+def vanish(what, parent, folder):
+    """Takes away what is there of a save that is under way, if one is."""
+    partial = [name for name in os.listdir(folder) if ".partial" in name] if os.path.isdir(folder) else []
+    if not partial:
+        return
+    if "in the making" in what:
+        path = os.path.join(folder, partial[0])
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path = folder
+        os.rename(folder, os.path.join(parent, f"saved-{len(os.listdir(parent))}"))
+    if "a file" in what:
+        try:
+            open(path, "x").close()
+        except OSError:
+            pass  # the job was faster
 
 
 def check_vanished(bench):
     """The folder of checkpoints, or the one in the making, is removed or replaced by a file in the middle of saves."""
     for what in ("the folder of checkpoints", "the one in the making", "a file instead of the folder", "a file instead of the one in the making"):
         parent = bench.new_folder()
-        folder, saved = os.path.join(parent, "checkpoints"), os.path.join(parent, "saved")
-        with bench.start(["train.steps=1000000", "checkpoint.every=1", "checkpoint.keep=3", f"checkpoint.dir={folder}",
-                          "checkpoint.on_error=fail"]) as job:
+        folder = os.path.join(parent, "checkpoints")
+        with bench.start(["train.steps=1000000", "checkpoint.every=1", "checkpoint.keep=3", f"checkpoint.dir={folder}", "checkpoint.on_error=fail"]) as job:
             job.wait_for(lambda: os.path.isdir(folder) and complete(folder), "a checkpoint", PAUSE_S)
-            if "in the making" in what:
-                deadline = time.monotonic() + LIMIT_S
-                while job.launcher.poll() is None and time.monotonic() < deadline:
-                    for name in [name for name in os.listdir(folder) if ".partial" in name]:
-                        shutil.rmtree(os.path.join(folder, name), ignore_errors=True)
-                        if "a file" in what:
-                            try:
-                                open(os.path.join(folder, name), "x").close()
-                            except OSError:
-                                pass
-            else:
-                job.wait_for(lambda: is_saving(folder), "a save", PAUSE_S)
-                os.rename(folder, saved)  # so that it is gone at once, and what was complete can be looked at
-                if "a file" in what:
-                    open(folder, "x").close()
+            deadline = time.monotonic() + PAUSE_S
+            while job.launcher.poll() is None and time.monotonic() < deadline:
+                vanish(what, parent, folder)
+                time.sleep(bench.random.uniform(0, 0.005))
             code, said = job.wait(LIMIT_S), job.said()
             need(code == 1, f"{what}: exit code {code}: {said}")
             need(folder in said, f"{what}: does not name {folder}: {said}")
             job.need_nothing_left(time.monotonic() + 5)
-            left = folder if "in the making" in what else saved
-            need(complete(left), f"{what}: all checkpoints are lost: {said}")
-            for step in complete(left):
-                need_whole(bench.sherd, path_of(left, step))
+        folders = [os.path.join(parent, name) for name in os.listdir(parent) if os.path.isdir(os.path.join(parent, name))]
+        found = [path_of(where, step) for where in folders for step in complete(where)]
+        need(found, f"{what}: all checkpoints are lost: {said}")
+        for path in found:
+            need_whole(bench.sherd, path)
         bench.counts[what] = bench.counts.get(what, 0) + 1
 
 

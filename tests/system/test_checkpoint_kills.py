@@ -34,7 +34,7 @@ import time
 from checkpoints import complete, failing, need_whole, others, path_of, weights
 from jobs import Failure, Job, need, write_files
 
-STEPS = 120
+STEPS = 40
 RANKS, STAGES = (1, 2, 3), (0, 3)
 BASE = ["train.global_batch=12", "model.dropout=0.1", "optimizer.schedule=cosine", "train.clip=0.5"]
 # A job whose state is some 20 MB, so that a save is many blocks and takes a while.
@@ -159,7 +159,7 @@ def check_kills(bench, arguments):
     while left > 0:
         life += 1
         if life % 4 == 0:
-            left -= live(bench, [*BASE, *LARGE], 20, min(left, KILLS_A_LIFE))
+            left -= live(bench, [*BASE, *LARGE], 12, min(left, KILLS_A_LIFE))
         else:
             left -= live(bench, BASE, STEPS, min(left, KILLS_A_LIFE))
 
