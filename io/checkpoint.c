@@ -47,9 +47,7 @@ static sherd_status read_checkpoint(shd_checkpoint *checkpoint) {
     SHD_TRY(check_manifest_is_there(path));
     if (name.kind == SHD_STEP_PARTIAL) return shd_fail(SHERD_DATA, "%s was never finished", path);
     SHD_TRY(shd_manifest_read(path, checkpoint->keep, &checkpoint->manifest));
-    if (name.kind != SHD_STEP_OTHER && name.step != checkpoint->manifest.step)
-        return shd_fail(SHERD_DATA, "%s was renamed: its manifest is that of step %lld", path,
-                        (long long)checkpoint->manifest.step);
+    SHD_TRY(shd_step_path_check(path, checkpoint->manifest.step));
     return check_files(checkpoint);
 }
 

@@ -73,6 +73,12 @@ shd_step_name shd_step_name_of_path(const char *path) {
     return parsed;
 }
 
+sherd_status shd_step_path_check(const char *path, int64_t step) {
+    shd_step_name name = shd_step_name_of_path(path);
+    if (name.kind == SHD_STEP_OTHER || name.step == step) return SHERD_OK;
+    return shd_fail(SHERD_DATA, "%s was renamed: its manifest is that of step %lld", path, (long long)step);
+}
+
 int32_t shd_rank_name_parse(const char *name) {
     char again[32];
     int32_t rank = strncmp(name, "rank-", 5) == 0 ? (int32_t)strtol(name + 5, NULL, 10) : -1;

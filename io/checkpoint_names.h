@@ -29,6 +29,8 @@ bool shd_step_name_parse(const char *name, shd_step_name *out);
 sherd_status shd_step_path(char out[SHD_PATH_BYTES], const char *parent, shd_step_kind kind, int64_t step, uint64_t id);
 /* The last part of a path, parsed, without slashes at the end; OTHER also where it does not begin with "step-". */
 shd_step_name shd_step_name_of_path(const char *path);
+/* Whether a checkpoint of step `step` may be where `path` says: its name is that of its step, or none of a step. Fails: DATA. */
+sherd_status shd_step_path_check(const char *path, int64_t step);
 
 /* The rank of a file called rank-%05d.bin, or -1. */
 int32_t shd_rank_name_parse(const char *name);

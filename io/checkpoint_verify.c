@@ -1,6 +1,7 @@
 #include "io/checkpoint_file.h"
 #include "io/checkpoint_manifest.h"
 #include "io/checkpoint_manifest_parse.h"
+#include "io/checkpoint_names.h"
 #include "io/checkpoint_pieces.h"
 #include "io/checkpoint_reader.h"
 #include "io/checkpoint_reader_parts.h"
@@ -135,6 +136,7 @@ static sherd_status verify(verification *v) {
     char path[SHD_PATH_BYTES];
     sherd_status status = shd_path_make(path, "%s/" SHD_MANIFEST_NAME, v->path);
     if (status == SHERD_OK) status = shd_manifest_read(v->path, v->keep, &v->manifest);
+    if (status == SHERD_OK) status = shd_step_path_check(v->path, v->manifest.step);
     if (status == SHERD_MEMORY) return status;
     if (status != SHERD_OK) {
         report_failure(v, path);

@@ -219,14 +219,17 @@ void shd_train_say_left(const shd_job *job, int64_t first_step, int64_t step) {
                       job->checkpoint.every > 0 ? "lower" : "set");
 }
 
-/* Returns the exit code of a run that was stopped. A launcher says by what. */
+/* Returns the exit code of a run that was stopped. A launcher says by what, but where there is none. */
 static int say_stopped(const rank_view *view) {
     const shd_job *job = view->rank->job;
-    if (view->shows && !view->rank->launched) shd_say_error("stopped after step %" PRId64, view->summary.step);
+    int signal = SIGTERM;
+    for (int i = STOP_SIGNALS; i-- > 0;)
+        if (view->summary.stopped & 1u << i) signal = stop_signals[i];
+    if (view->shows && !view->rank->launched)
+        shd_say_error("stopped by signal %d (SIG%s) after step %" PRId64, signal, sigabbrev_np(signal),
+                      view->summary.step);
     if (view->shows) shd_train_say_left(job, view->summary.first_step, view->summary.step);
-    for (int i = 0; i < STOP_SIGNALS; i++)
-        if (view->summary.stopped & 1u << i) return SHD_EXIT_SIGNAL + stop_signals[i];
-    return SHD_EXIT_SIGNAL;
+    return SHD_EXIT_SIGNAL + signal;
 }
 
 /* What ps and top show: a rank is started through /proc/self/exe and would be called "exe". */

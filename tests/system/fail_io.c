@@ -5,7 +5,6 @@
  * no O_DIRECT, no locks on files but ".sherd-lock", no renameat2, reads and writes of fewer bytes than asked for, and
  * interrupted ones. Counted are calls that make, write, sync, rename or remove something below FOLDER, in all
  * threads of the process whose environment says RANK. */
-#define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>

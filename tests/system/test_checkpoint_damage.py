@@ -162,7 +162,7 @@ def check_sizes(bench):
 
 EDITS = [("the step", rb'"step":\s*8\b', b'"step":9'), ("the version", rb'"version":\s*2\b', b'"version":3'),
          ("a size", rb'("bytes":\s*)(\d)', rb"\g<1>1\2"), ("a space", rb'"step":', b' "step":'),
-         ("a shape", rb'("shape":\s*\[)', rb"\g<1>1,"), ("a key", rb"^\{", b'{"more":1,'), ("a list emptied", rb'("tensors":\s*)\[.*?\]\s*,\s*"', rb'\1[],"')]
+         ("a shape", rb'("shape":\s*\[)', rb"\g<1>1,"), ("a key", rb"^\{", b'{"more":1,'), ("a name", rb'("name":\s*")', rb"\g<1>x")]
 
 
 def check_files(bench):
@@ -221,15 +221,13 @@ def check_fallback(bench):
         folder = os.path.join(run_dir, "checkpoints")
         for step in (OLDER, NEWER):
             shutil.copytree(path_of(bench.folder, step), path_of(folder, step))
-        names = [damage(bench, path_of(folder, NEWER))]
-        hopeless = i % 3 == 2
+        name, hopeless = damage(bench, path_of(folder, NEWER)), i % 3 == 2
         if hopeless:
-            names.append(damage(bench, path_of(folder, OLDER)))
+            damage(bench, path_of(folder, OLDER))
         ranks, stage = bench.layout()
         with bench.start(ranks, stage, [f"train.steps={STEPS}", "checkpoint.keep=0"], run_dir) as job:
             code, said = job.wait(LIMIT_S), job.said()
-            missing = [name for name in names if name not in said]
-            need(not missing, f"{ranks} ranks, stage {stage}: does not say that {missing} is damaged: {said}")
+            need(name in said, f"{ranks} ranks, stage {stage}: does not say that {name} is damaged: {said}")
             if hopeless:
                 need(code == 3 and not job.rows(), f"{ranks} ranks, stage {stage}: nothing is whole, but exit code {code}: {said}")
                 bench.count("auto: none is whole")

@@ -263,7 +263,8 @@ def tell(bench, number, phase, target, times):
     with bench.start(ranks, stage, settings) as job:
         folder = f"{job.run_dir}/checkpoints"
         if phase == "start":
-            job.wait_for_rank(ranks - 1)
+            if ranks > 1:  # one rank is the process that was started
+                job.wait_for_rank(ranks - 1)
             time.sleep(bench.random.uniform(0, 0.08))
         else:
             job.wait_for_rows(2)
