@@ -305,6 +305,7 @@ static void run_task(shd_writer *writer, writer_thread *self, writer_task task) 
 static void *thread_main(void *argument) {
     writer_thread *self = argument;
     shd_writer *writer = self->writer;
+    pthread_setname_np(pthread_self(), "sherd-writer"); /* in ps and top, beside the rank's own */
     pthread_mutex_lock(&writer->lock);
     for (writer_task task; (task = find_task(writer)) != TASK_END;) {
         if (task == TASK_NONE)

@@ -1,6 +1,7 @@
 /* Loading: every rank reads what it holds, from whatever files have it, and all agree on every outcome. */
 #include "io/checkpoint_folder.h"
 #include "io/checkpoint_reader.h"
+#include "runtime/base/clock.h"
 #include "runtime/base/dtype.h"
 #include "runtime/base/log.h"
 #include "runtime/base/memory.h"
@@ -173,10 +174,11 @@ sherd_status sherd_session_load_with(sherd_session *session, const char *dir, co
         SHD_TRY(shd_session_expect(session, SHD_PHASE_BOUNDARY, "sherd_session_load"));
     SHD_TRY(shd_session_save_none(session, "sherd_session_load"));
     SHD_TRY(check_load(session, load));
+    double start_ms = shd_clock_ms();
     char path[PATH_BYTES], *stored = NULL;
     SHD_TRY(find_together(session, dir, path));
     sherd_status status = load_together(session, path, load, &stored);
-    if (status == SHERD_OK) shd_log(SHERD_LOG_INFO, "loaded %s", path);
+    if (status == SHERD_OK) shd_log(SHERD_LOG_INFO, "loaded %s, in %.2f s", path, (shd_clock_ms() - start_ms) / 1e3);
     if (status == SHERD_OK && note)
         *note = stored;
     else
