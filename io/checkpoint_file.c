@@ -164,6 +164,9 @@ static sherd_status read_tail(const shd_rank_file *file, file_frame *page, file_
     file_tail *tail = tail_of(page);
     if (memcmp(tail->magic, end_magic, MAGIC_BYTES) != 0)
         return shd_fail(SHERD_DATA, "it is damaged: its last bytes are not those of a rank file");
+    if (tail->index_bytes > SHD_INDEX_BYTES_MAX)
+        return shd_fail(SHERD_DATA, "it is damaged: its index would have %llu bytes; %lld are the most",
+                        (unsigned long long)tail->index_bytes, (long long)SHD_INDEX_BYTES_MAX);
     if (tail->index_bytes > (uint64_t)(file->bytes - SHD_FILE_HEAD_BYTES - TAIL_BYTES))
         return shd_fail(SHERD_DATA, "it is damaged: its index would have %llu bytes, the file has %lld",
                         (unsigned long long)tail->index_bytes, (long long)file->bytes);

@@ -23,7 +23,7 @@
 #include <sherd/status.h>
 #include <stdint.h>
 
-enum { SHD_FILE_HEAD_BYTES = 4096 };
+enum { SHD_FILE_HEAD_BYTES = 4096, SHD_INDEX_BYTES_MAX = 1 << 30 };
 
 /* One contiguous range of elements of one tensor's parameter or state. */
 typedef struct shd_file_block {

@@ -1,6 +1,7 @@
 #include "io/checkpoint_append.h"
 #include "io/checkpoint_file.h"
 #include "runtime/base/dtype.h"
+#include "runtime/base/memory.h"
 #include "tests/io/files.h"
 
 #include <criterion/criterion.h>
@@ -86,6 +87,28 @@ Test(checkpoint_file, lies_as_its_header_says_to_the_byte) {
     memcpy(content + 4096, content + 12288, 4096 - 16);
     cr_assert_eq(word_at(content + 16384 - 16), XXH3_64bits(content, 8192 - 16));
     cr_assert_eq(memcmp(content + 16384 - 8, "SHERDEND", 8), 0);
+    remove_folder(folder);
+}
+
+/* A tail that announces an index of more than any has, in a file that has holes enough for it. */
+Test(checkpoint_file, takes_no_memory_for_an_index_that_cannot_be) {
+    char *folder = make_folder();
+    const float value = 1;
+    cr_assert_eq(write_file(folder, 0, 1, &value), SHERD_OK);
+    int descriptor = open(file_path(folder), O_RDWR);
+    const int64_t bytes = (int64_t)64 << 30;
+    char tail[32];
+    cr_assert_eq(pread(descriptor, tail, sizeof tail, lseek(descriptor, 0, SEEK_END) - 32), 32);
+    const uint64_t announced = (uint64_t)bytes - 8192;
+    memcpy(tail, &announced, sizeof announced);
+    if (ftruncate(descriptor, bytes) != 0) cr_skip("no file system for files of 64 GiB");
+    cr_assert_eq(pwrite(descriptor, tail, sizeof tail, bytes - 32), 32);
+    close(descriptor);
+    shd_rank_file *file = NULL;
+    const int64_t held = shd_memory_held(SHD_MEMORY_OBJECTS);
+    cr_assert_eq(shd_rank_file_open(file_path(folder), STEP, RANK, &file), SHERD_DATA);
+    cr_assert_not_null(strstr(sherd_last_error(), "its index would have"), "%s", sherd_last_error());
+    cr_assert_eq(shd_memory_held(SHD_MEMORY_OBJECTS), held);
     remove_folder(folder);
 }
 
