@@ -89,6 +89,9 @@ static sherd_status check_instruction(const shd_host *host, int32_t rank, int32_
         const shd_signal *signal = &program->signals[instruction->signals.first + i];
         sound = counter_fits(plan, signal->counter, signal->unit_index);
     }
+    if (instruction->op == SHD_OP_SAVE && (instruction->waits.count || instruction->awaits.count))
+        return shd_fail(SHERD_INTERNAL, "%s waits for something, but reads from where it stands on",
+                        shd_name_instruction(host, rank, index).text);
     if (!sound) return shd_fail(SHERD_INTERNAL, "%s is damaged", shd_name_instruction(host, rank, index).text);
     for (int32_t i = 0; i < instruction->waits.count; i++) {
         int32_t wait = program->waits[instruction->waits.first + i];

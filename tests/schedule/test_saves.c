@@ -238,6 +238,10 @@ static void early_update(shd_program *p) { no_wait(p, SHD_OP_UPDATE, 1); }
 static void early_direct(shd_program *p) { no_wait(p, SHD_OP_DIRECT, 2); }
 static void early_commit(shd_program *p) { no_wait(p, SHD_OP_COMMIT, -1); }
 static void no_commit(shd_program *p) { p->instruction_count--; }
+static void late_save(shd_program *p) {
+    shd_instruction *save = &p->instructions[find(p, SHD_OP_SAVE, 1)];
+    save->waits = p->instructions[find(p, SHD_OP_UPDATE, 1)].waits;
+}
 static void foreign_shard(shd_program *p) {
     shd_run accesses = p->instructions[find(p, SHD_OP_SAVE, 0)].accesses;
     p->accesses[accesses.first].first_byte = 0; /* rank 0's part, by all */
@@ -262,6 +266,7 @@ Test(saves, that_come_too_late_are_named) {
          {.world_size = 2, .stage = 1},
          -1,
          {"(SAVE block)", "no instruction waits for it"}},
+        {late_save, CASE_UNTIED, {.world_size = 2, .stage = 3}, 0, {"(SAVE block) of rank 0 waits for something"}},
         {no_commit, CASE_UNTIED, {.world_size = 3, .stage = 0}, 1, {"(COMMIT) of rank 0 has no counterpart on rank 1"}},
         {foreign_shard,
          CASE_UNTIED,
