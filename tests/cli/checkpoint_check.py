@@ -38,6 +38,11 @@ def tree(folder):
 
 
 class Checkpoints(unittest.TestCase):
+    def skip_under_tsan(self, why):
+        with open(SHERD, "rb") as program:
+            if b"__tsan_init" in program.read():
+                self.skipTest(f"ThreadSanitizer, {why}")
+
     def setUp(self):
         self.folder = tempfile.TemporaryDirectory()
         self.addCleanup(self.folder.cleanup)
@@ -87,6 +92,7 @@ class Drill(Checkpoints):
         self.assertEqual(tree(self.folder.name), before)
 
     def test_runs_beside_the_job_whose_checkpoints_come_and_go(self):
+        self.skip_under_tsan("so slow that every checkpoint is gone before it is read")
         job = subprocess.Popen([SHERD, "train", self.path("job.yaml"), "--set", "train.steps=1000000", "--set", "checkpoint.every=3", "--set", "checkpoint.keep=1",
                                 "--set", "train.evaluate_every=0"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         self.addCleanup(job.wait)
@@ -248,6 +254,7 @@ def peak_bytes(*args):
 
 class Memory(Checkpoints):
     def test_does_not_grow_with_the_model(self):
+        self.skip_under_tsan("which has memory of its own for all that is touched")
         large = ("--set", "model.d_model=512", "--set", "model.vocab_size=8192", "--set", "train.steps=1", "--set", "train.global_batch=1", "--set",
                  "train.evaluate_every=0")
         self.train()
