@@ -6,6 +6,7 @@
 #include "io/checkpoint_pieces.h"
 #include "io/checkpoint_removal.h"
 #include "io/folder.h"
+#include "runtime/base/log.h"
 #include "runtime/base/memory.h"
 #include "runtime/base/status.h"
 
@@ -15,6 +16,8 @@
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
+
+enum { ABANDON_TRIES = 20, ABANDON_PAUSE_NS = 5000000 };
 
 static void close_files(shd_rank_file **files, int32_t count) {
     for (int32_t rank = 0; files && rank < count; rank++) shd_rank_file_close(files[rank]);
@@ -63,6 +66,13 @@ static sherd_status replace_in_two(const char *parent, const char *partial, cons
     return status;
 }
 
+/* Undoes what could not be made durable, so that the older one is what it was: in its place, and not to be discarded. */
+static void take_back(const char *partial, const char *final, const char *older, bool exchanged) {
+    int failed = exchanged ? renameat2(AT_FDCWD, partial, AT_FDCWD, final, RENAME_EXCHANGE) : rename(final, partial);
+    if (failed == 0 && older[0]) failed = rename(older, final);
+    if (failed != 0) shd_log(SHERD_LOG_WARN, "cannot undo the commit of %s: %s", final, strerror(errno));
+}
+
 /* Gives the finished folder its name, in place of an older checkpoint; *older is where that one is now, "": there was
  * none. */
 static sherd_status put_in_place(const char *parent, int64_t step, uint64_t id, char older[SHD_PATH_BYTES]) {
@@ -70,16 +80,20 @@ static sherd_status put_in_place(const char *parent, int64_t step, uint64_t id, 
     SHD_TRY(shd_step_path(partial, parent, SHD_STEP_PARTIAL, step, id));
     SHD_TRY(shd_step_path(final, parent, SHD_STEP_COMPLETE, step, 0));
     SHD_TRY(shd_step_path(older, parent, SHD_STEP_REPLACED, step, id));
+    bool exchanged = false;
     if (rename(partial, final) == 0) {
         older[0] = 0;
     } else if (errno != EEXIST && errno != ENOTEMPTY) {
         return shd_fail(SHERD_IO, "cannot rename %s to %s: %s", partial, final, strerror(errno));
     } else if (renameat2(AT_FDCWD, partial, AT_FDCWD, final, RENAME_EXCHANGE) == 0) {
         SHD_TRY(shd_path_make(older, "%s", partial));
+        exchanged = true;
     } else {
         SHD_TRY(replace_in_two(parent, partial, final, older));
     }
-    return shd_folder_sync(parent);
+    sherd_status status = shd_folder_sync(parent);
+    if (status != SHERD_OK) take_back(partial, final, exchanged ? "" : older, exchanged);
+    return status;
 }
 
 sherd_status shd_checkpoint_commit(const char *parent, uint64_t id, const shd_checkpoint_manifest *manifest) {
@@ -92,6 +106,16 @@ sherd_status shd_checkpoint_commit(const char *parent, uint64_t id, const shd_ch
     else if (older[0])
         shd_complete_remove(parent, older, manifest->step, id);
     return SHERD_OK;
+}
+
+void shd_checkpoint_abandon(const char *parent, int64_t step, uint64_t id) {
+    const struct timespec pause = {.tv_nsec = ABANDON_PAUSE_NS};
+    char partial[SHD_PATH_BYTES];
+    bool removed;
+    if (shd_step_path(partial, parent, SHD_STEP_PARTIAL, step, id) != SHERD_OK) return;
+    /* Peers that end with this rank are at the same, and in each other's way. */
+    for (int i = 0; i < ABANDON_TRIES && shd_partial_judge(partial, true, &removed) == SHD_PARTIAL_SOMEBODYS; i++)
+        nanosleep(&pause, NULL);
 }
 
 void shd_checkpoint_discard(const char *parent, int64_t step, uint64_t id) {

@@ -68,8 +68,12 @@ sherd_status shd_checkpoint_partial_enter(const char *path, int *descriptor);
  * discarded. */
 sherd_status shd_checkpoint_commit(const char *parent, uint64_t id, const shd_checkpoint_manifest *manifest);
 
-/* Removes the partial folder after a save that failed. Best effort: what cannot be removed stays and does no harm. */
+/* Removes the partial folder after a save that failed, when every rank has let it go: no lock is asked for. Best effort:
+ * what cannot be removed stays and does no harm. */
 void shd_checkpoint_discard(const char *parent, int64_t step, uint64_t id);
+/* The same by a rank that gives up alone, while others may still write there or commit it: it is removed only when it is
+ * nobody's any more, as leftovers are. */
+void shd_checkpoint_abandon(const char *parent, int64_t step, uint64_t id);
 
 /* Removes the partial folders that are nobody's, finishes or takes back what was being replaced. To be called by one
  * process at a time: by whoever has claimed `parent`. *removed is how many partial folders are gone. What cannot be

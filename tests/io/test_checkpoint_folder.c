@@ -573,3 +573,20 @@ Test(checkpoint_aside, what_is_newer_than_a_step_is_set_aside_whole) {
     cr_assert_eq(shd_memory_held(SHD_MEMORY_OBJECTS), 0);
     remove_folder(folder);
 }
+
+/* Who gives a save up alone takes nothing from those who still write or commit it. */
+Test(checkpoint_folder, that_one_rank_gives_up_is_removed_by_the_last_one) {
+    char *folder = make_folder();
+    small_job job = {.parent = folder, .step = 3, .id = 7};
+    int first = -1, second = -1;
+    cr_assert_eq(shd_checkpoint_partial_enter(job_partial(&job), &first), SHERD_OK);
+    cr_assert_eq(shd_checkpoint_partial_enter(job_partial(&job), &second), SHERD_OK);
+    fclose(fopen(path_in(job_partial(&job), "rank-00000.bin"), "w"));
+    close(second);
+    shd_checkpoint_abandon(folder, job.step, job.id);
+    cr_assert_eq(access(path_in(job_partial(&job), "rank-00000.bin"), F_OK), 0, "it was somebody's");
+    close(first);
+    shd_checkpoint_abandon(folder, job.step, job.id);
+    cr_assert_neq(access(job_partial(&job), F_OK), 0, "it was nobody's");
+    remove_folder(folder);
+}
