@@ -22,6 +22,13 @@ sherd_status shd_folder_sync(const char *path) {
     return status;
 }
 
+sherd_status shd_folder_identify(const char *path, shd_folder_id *out) {
+    struct stat about;
+    if (stat(path, &about) != 0) return fail_system("look at", path);
+    *out = (shd_folder_id){.device = about.st_dev, .inode = about.st_ino};
+    return SHERD_OK;
+}
+
 sherd_status shd_folder_make(const char *path) {
     struct stat about;
     if (stat(path, &about) == 0) {

@@ -7,12 +7,20 @@
 
 /* --- the one way through a program -------------------------------------------------------------------------------- */
 
+/* A step that has diverged ends every rank's session at the same place, where nobody needs to be told. A save that was
+ * under way is of the state before that step: it is finished first. */
+static sherd_status diverge(sherd_session *session) {
+    char cause[SHD_BALLOT_TEXT_BYTES];
+    snprintf(cause, sizeof cause, "%s", sherd_last_error());
+    sherd_status saved = shd_session_save_rescue(session);
+    if (!sherd_status_is_fatal(saved)) session->phase = SHD_PHASE_DEAD;
+    return shd_fail(SHERD_NUMERIC, "%s", cause);
+}
+
 static sherd_status advance(sherd_session *session, const shd_instruction **due) {
     sherd_status status = shd_engine_advance(session->engine, due);
     if (status == SHERD_OK) return SHERD_OK;
-    if (status != SHERD_NUMERIC) return shd_session_die(session, status);
-    session->phase = SHD_PHASE_DEAD; /* the verdict is every rank's: nobody needs to be told */
-    return status;
+    return status == SHERD_NUMERIC ? diverge(session) : shd_session_die(session, status);
 }
 
 /* "forward of unit 2 (h.1)" */
@@ -132,15 +140,15 @@ sherd_status sherd_step_begin(sherd_session *session, int64_t target_count) {
     SHD_TRY(shd_session_expect(session, SHD_PHASE_BOUNDARY, "sherd_step_begin"));
     SHD_TRY(check_targets(target_count, "sherd_step_begin"));
     shd_engine_begin(session->engine, SHD_PROGRAM_TRAIN, session->step_count, target_count);
+    session->save.in_step = session->save.pending;
     session->phase = SHD_PHASE_STEP;
     return SHERD_OK;
 }
 
 sherd_status sherd_step(sherd_session *session, sherd_step_result *result) {
     SHD_TRY(shd_session_expect(session, SHD_PHASE_STEP, "sherd_step"));
-    bool saving = session->save.pending;
     SHD_TRY(close_program(session, "sherd_step"));
-    if (saving) shd_session_save_waited(session, shd_engine_save_wait_ms(session->engine));
+    if (session->save.in_step) shd_session_save_waited(session, shd_engine_save_wait_ms(session->engine));
     if (result) {
         shd_engine_result(session->engine, result);
         result->step = session->step_count;

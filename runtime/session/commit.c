@@ -45,11 +45,23 @@ static void describe(const sherd_session *session, shd_checkpoint_manifest *out)
 
 /* --- rank 0 ------------------------------------------------------------------------------------------------------- */
 
+/* Whether the session has saved there before, whatever name the folder had then. */
+static bool is_settled(const shd_save *save, const shd_folder_id *folder) {
+    for (int64_t i = 0; i < save->settled_count; i++)
+        if (save->settled[i].device == folder->device && save->settled[i].inode == folder->inode) return true;
+    return false;
+}
+
 /* Checkpoints of later steps than this session began with are of a branch that it has left: moved aside before its own
  * first one is there, so that nobody goes on with the wrong one. */
 static sherd_status settle(sherd_session *session) {
     shd_save *save = &session->save;
-    if (save->settled_dir && strcmp(save->settled_dir, save->dir) == 0) return SHERD_OK;
+    shd_folder_id folder;
+    SHD_TRY(shd_folder_identify(save->dir, &folder));
+    if (is_settled(save, &folder)) return SHERD_OK;
+    shd_folder_id *grown = shd_realloc(save->settled, (size_t)(save->settled_count + 1) * sizeof *grown);
+    if (!grown) return shd_fail(SHERD_MEMORY, "no memory for the list of folders with checkpoints");
+    save->settled = grown;
     int32_t moved = 0;
     SHD_TRY(shd_checkpoint_move_aside(save->dir, session->start_step, save->id, &moved));
     if (moved > 0)
@@ -57,10 +69,7 @@ static sherd_status settle(sherd_session *session) {
                 "%s: %d checkpoint%s of more than %lld steps, which this run did not go on from: renamed to "
                 "step-*.aside-%016" PRIx64,
                 save->dir, moved, moved == 1 ? "" : "s", (long long)session->start_step, save->id);
-    char *dir = shd_strdup(save->dir);
-    if (!dir) return shd_fail(SHERD_MEMORY, "no memory for the name of a folder");
-    shd_free(save->settled_dir);
-    save->settled_dir = dir;
+    save->settled[save->settled_count++] = folder;
     return SHERD_OK;
 }
 
@@ -88,14 +97,14 @@ static void retain(const sherd_session *session) {
 /* --- all ranks ---------------------------------------------------------------------------------------------------- */
 
 /* How this rank has fared; `text`: its bytes, or why. */
-static sherd_status own_result(const shd_save *save, char text[sizeof((shd_ballot *)0)->text]) {
+static sherd_status own_result(const shd_save *save, char text[SHD_BALLOT_TEXT_BYTES]) {
     sherd_status status = !save->dir     ? shd_fail(SHERD_MEMORY, "no memory to begin a save")
                           : save->writer ? shd_writer_result(save->writer)
                                          : SHERD_OK;
     shd_writer_totals totals = {0};
     if (status == SHERD_OK && save->writer) totals = shd_writer_totals_of(save->writer);
-    snprintf(text, sizeof((shd_ballot *)0)->text, "%" PRId64 " %" PRId64, totals.raw_bytes, totals.file_bytes);
-    if (status != SHERD_OK) snprintf(text, sizeof((shd_ballot *)0)->text, "%s", sherd_last_error());
+    snprintf(text, SHD_BALLOT_TEXT_BYTES, "%" PRId64 " %" PRId64, totals.raw_bytes, totals.file_bytes);
+    if (status != SHERD_OK) snprintf(text, SHD_BALLOT_TEXT_BYTES, "%s", sherd_last_error());
     return status;
 }
 
@@ -120,7 +129,7 @@ static sherd_status discard(sherd_session *session, char *dir, int64_t step) {
 sherd_status shd_session_commit(void *user) {
     sherd_session *session = user;
     shd_save *save = &session->save;
-    char text[sizeof((shd_ballot *)0)->text];
+    char text[SHD_BALLOT_TEXT_BYTES];
     sherd_status mine = own_result(save, text);
     SHD_TRY(shd_session_vote(session, mine, text));
     sherd_status status = shd_session_outcome(session);

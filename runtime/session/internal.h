@@ -3,6 +3,7 @@
 #define SHD_SESSION_INTERNAL_H
 
 #include "io/checkpoint_writer.h"
+#include "io/folder.h"
 #include "runtime/engine/engine.h"
 #include "runtime/session/setup.h"
 
@@ -17,10 +18,12 @@ typedef enum shd_phase {
     SHD_PHASE_DEAD /* an earlier failure ended it */
 } shd_phase;
 
+enum { SHD_BALLOT_TEXT_BYTES = 2000 };
+
 /* What a rank tells all others when they agree: how it fared, and the cause, or what it found. */
 typedef struct shd_ballot {
     sherd_status status;
-    char text[2000];
+    char text[SHD_BALLOT_TEXT_BYTES];
 } shd_ballot;
 
 /* What this rank stores: slices, grouped by unit. Their memory does not move while the session lives. */
@@ -39,16 +42,20 @@ typedef struct shd_save {
     uint64_t id;           /* of this session's folders, the same on every rank */
 
     bool pending;
-    bool *taken; /* [unit_count]: SAVE has been here */
+    bool in_step; /* it was pending when the running step began */
+    bool *taken;  /* [unit_count]: SAVE has been here */
     int32_t taken_count;
     char *dir, *note; /* owned; `dir` is NULL when memory has run out, which the others are told at the end */
     int64_t step;
     shd_progress progress; /* of the state that is saved */
     double since_ms, wait_ms;
 
-    char *settled_dir; /* owned: where checkpoints of later steps than the session started from have been moved aside */
+    /* [settled_count], owned: the folders in which checkpoints of later steps than the session started from have been moved
+     * aside, once each */
+    shd_folder_id *settled;
+    int64_t settled_count;
     sherd_save_result last;
-    char cause[sizeof((shd_ballot *)0)->text]; /* of `last` */
+    char cause[SHD_BALLOT_TEXT_BYTES]; /* of `last` */
 } shd_save;
 
 struct sherd_session {
@@ -98,6 +105,9 @@ sherd_status shd_session_save_init(sherd_session *session);
 void shd_session_save_fini(sherd_session *session);
 /* Refuses `call` while a save is pending. Fails: STATE. */
 sherd_status shd_session_save_none(const sherd_session *session, const char *call);
+/* Ends a pending save while the session ends, every rank's alike and at the same place: waits for what is being written, and
+ * commits it. Collective. Fails: COMM and worse; what became of the save is in its result. */
+sherd_status shd_session_save_rescue(sherd_session *session);
 /* A run of a program is over that began while a save was pending: what it has waited for that. */
 void shd_session_save_waited(sherd_session *session, double wait_ms);
 /* The pending save has ended with `status`, whose cause is this thread's last error. */

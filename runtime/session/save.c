@@ -80,10 +80,10 @@ void shd_session_save_fini(sherd_session *session) {
     shd_save *save = &session->save;
     shd_writer_destroy(save->writer);
     save->writer = NULL;
-    /* Ranks that still write keep it from being removed: the last one does. */
-    if (save->pending && save->dir) shd_checkpoint_discard(save->dir, save->step, save->id);
+    /* Ranks that still write or commit keep it from being removed: the last one does. */
+    if (save->pending && save->dir) shd_checkpoint_abandon(save->dir, save->step, save->id);
     forget(save);
-    shd_free(save->settled_dir);
+    shd_free(save->settled);
     shd_slices_fini(&save->stored);
     shd_free(save->unit_ends);
     shd_free(save->taken);
@@ -113,6 +113,13 @@ void shd_session_save_end(sherd_session *session, sherd_status status, int64_t r
                                      .stored_bytes = stored_bytes};
     if (save->writer && shd_writer_state_of(save->writer) != SHD_WRITER_IDLE) shd_writer_close(save->writer);
     forget(save);
+}
+
+sherd_status shd_session_save_rescue(sherd_session *session) {
+    shd_save *save = &session->save;
+    if (!save->pending) return SHERD_OK;
+    if (writes(save)) shd_writer_wait(save->writer);
+    return shd_session_commit(session);
 }
 
 /* --- what callers do ---------------------------------------------------------------------------------------------- */

@@ -325,8 +325,7 @@ sherd_status shd_session_begin_life(sherd_session *session) {
 
 void shd_session_set_start(sherd_session *session, int64_t step) {
     session->step_count = session->start_step = step;
-    shd_free(session->save.settled_dir);
-    session->save.settled_dir = NULL;
+    session->save.settled_count = 0;
 }
 
 /* What is filled in 16 bits goes through this many float32 values at a time. */

@@ -75,9 +75,47 @@ static int take_step(sherd_session *session, const sherd_options *options, story
     return 0;
 }
 
+/* The same with callbacks. */
+typedef struct looped_step {
+    sherd_session *session;
+    const sherd_options *options;
+    story *told;
+    int64_t step;
+} looped_step;
+
+static int64_t sample_of(const looped_step *looped, const sherd_view *view) {
+    return looped->step * BATCH + sherd_micro_batch(looped->options, view->micro_step);
+}
+
+static sherd_status loop_forward(void *user, const sherd_view *view) {
+    const looped_step *looped = user;
+    add_loss(looped->session, looped->options, sample_of(looped, view), view);
+    for (int64_t i = 0; looped->options->rank == 0 && view->unit == 0 && i < toy_count(TOY_TABLE); i++)
+        looped->told->table[i] = parameter_at(looped->options, view, TOY_TABLE, i);
+    return SHERD_OK;
+}
+
+static sherd_status loop_backward(void *user, const sherd_view *view) {
+    const looped_step *looped = user;
+    backward(looped->options, sample_of(looped, view), view);
+    return SHERD_OK;
+}
+
+static int loop_step(sherd_session *session, const sherd_options *options, story *told) {
+    looped_step looped = {session, options, told, sherd_session_step_count(session)};
+    const sherd_callbacks callbacks = {
+        .size = sizeof callbacks, .forward = loop_forward, .backward = loop_backward, .user = &looped};
+    sherd_step_result result;
+    EXPECT(sherd_run_step(session, options->micro_steps, &callbacks, &result) == SHERD_OK);
+    if (options->rank == 0 && looped.step < STEPS)
+        told->norms[looped.step] = result.grad_norm, told->losses[looped.step] = result.loss;
+    return 0;
+}
+
 int take_steps(sherd_session *session, const sherd_options *options, int64_t last, story *told) {
     int line = 0;
-    while (line == 0 && sherd_session_step_count(session) < last) line = take_step(session, options, told);
+    while (line == 0 && sherd_session_step_count(session) < last)
+        line = (told->looped ? loop_step : take_step)(session, options, told);
     return line;
 }
 

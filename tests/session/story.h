@@ -12,6 +12,7 @@ enum { BATCH = 24, SAVED_AFTER = 2, STEPS = 4 };
 
 typedef struct story {
     const char *dir;
+    bool looped;          /* steps run with callbacks, instead of brackets */
     float table[17 * 33]; /* rank 0's view of the table when the last step began */
     double norms[STEPS], losses[STEPS];
 } story;

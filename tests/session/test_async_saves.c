@@ -6,6 +6,7 @@
 #include "session/story.h"
 
 #include <criterion/criterion.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -104,7 +105,7 @@ static void check_slow(int ranks, const sherd_options *options) {
     char dir[40], plain[40];
     make_folder(dir);
     make_folder(plain);
-    story whole = {.dir = plain}, told = {.dir = dir}, resumed = {.dir = dir};
+    story whole = {.dir = plain}, told = {.dir = dir, .looped = options->stage % 2}, resumed = {.dir = dir};
     int line = run_ranks(ranks, options, train_and_save, &whole);
     cr_assert_eq(line, 0, "line %d", line);
     line = run_ranks(ranks, options, train_with_slow_storage, &told);
@@ -214,6 +215,85 @@ Test(async_saves, a_session_that_ends_gives_up_what_it_has_not_committed, .timeo
         cr_assert_eq(line, 0, "line %d: %s", line, sherd_last_error());
         cr_assert_eq(count_entries(dir, "step-"), 1, "%d ranks: %d", ranks, count_entries(dir, "step-"));
         cr_assert_eq(count_entries(dir, "step-00000001"), 1);
+        remove_folder(dir);
+    }
+}
+
+/* Into two folders by turns, one of them under two names. */
+static int save_by_turns(void *user, const sherd_options *options) {
+    story *told = user;
+    sherd_session *session;
+    int line = start(options, &session);
+    for (int64_t step = 1; !line && step <= STEPS; step++) {
+        static const char *const folders[] = {"a", "b", "./a/", "a"};
+        char dir[100];
+        snprintf(dir, sizeof dir, "%s/%s", told->dir, folders[step - 1]);
+        line = take_steps(session, options, step, told);
+        EXPECT(line || sherd_session_save(session, dir, NULL) == SHERD_OK);
+    }
+    sherd_session_destroy(session);
+    return line;
+}
+
+Test(async_saves, into_several_folders_stay_where_they_are, .timeout = 60) {
+    char dir[40], a[60];
+    make_folder(dir);
+    story told = {.dir = dir};
+    const sherd_options options = story_options(2, 2, SHERD_GATHER_AUTO);
+    int line = run_ranks(2, &options, save_by_turns, &told);
+    cr_assert_eq(line, 0, "line %d: %s", line, sherd_last_error());
+    snprintf(a, sizeof a, "%s/a", dir);
+    cr_assert(count_entries(a, "step-") == 3 && count_entries(a, "aside") == 0, "%d", count_entries(a, "aside"));
+    remove_folder(dir);
+}
+
+/* The step after a save begins has no finite loss. */
+static int save_and_diverge(void *user, const sherd_options *options) {
+    story *told = user;
+    sherd_session *session;
+    const double wrong = NAN;
+    int line = start(options, &session);
+    if (!line) line = take_steps(session, options, SAVED_AFTER, told);
+    if (line) return line;
+    EXPECT(sherd_session_save_begin(session, told->dir, "{\"position\": 24}") == SHERD_OK);
+    sherd_view view;
+    EXPECT(sherd_step_begin(session, options->micro_steps) == SHERD_OK);
+    for (int32_t k = 0; k < options->micro_steps; k++) {
+        for (int32_t u = 0; u < TOY_UNITS; u++) {
+            EXPECT(sherd_forward_begin(session, u, &view) == SHERD_OK);
+            EXPECT(sherd_add_loss(session, &wrong, 1) == SHERD_OK && sherd_forward_end(session, u) == SHERD_OK);
+        }
+        for (int32_t u = TOY_UNITS; u-- > 0;) {
+            EXPECT(sherd_backward_begin(session, u, &view) == SHERD_OK);
+            for (int32_t t = 0; t < TOY_TENSORS; t++)
+                if (view.gradients[t]) memset(view.gradients[t], 0, (size_t)toy_count(t) * sizeof(float));
+            EXPECT(sherd_backward_end(session, u) == SHERD_OK);
+        }
+    }
+    EXPECT(sherd_step(session, NULL) == SHERD_NUMERIC && strstr(sherd_last_error(), "loss is"));
+    sherd_save_result result;
+    sherd_session_save_result(session, &result);
+    EXPECT(result.count == 1 && result.status == SHERD_OK && !sherd_session_save_pending(session));
+    EXPECT(sherd_step_begin(session, 1) == SHERD_STATE);
+    sherd_session_destroy(session);
+    return 0;
+}
+
+Test(async_saves, under_way_are_finished_when_the_next_step_diverges, .timeout = 60) {
+    for (int ranks = 1; ranks <= 3; ranks++) {
+        char dir[40];
+        make_folder(dir);
+        story whole = {.dir = dir}, told = {.dir = dir}, resumed = {.dir = dir};
+        const sherd_options options = story_options(ranks, ranks, SHERD_GATHER_AUTO);
+        int line = run_ranks(ranks, &options, train_and_save, &whole);
+        remove_folder(dir);
+        make_folder(dir);
+        if (!line) line = run_ranks(ranks, &options, save_and_diverge, &told);
+        cr_assert_eq(line, 0, "line %d: %s", line, sherd_last_error());
+        resumed.dir = dir;
+        line = run_ranks(ranks, &options, load_and_train, &resumed);
+        cr_assert_eq(line, 0, "line %d: %s", line, sherd_last_error());
+        cr_assert(is_same_story(&whole, &resumed), "%d ranks", ranks);
         remove_folder(dir);
     }
 }

@@ -162,7 +162,8 @@ SHERD_API sherd_status sherd_session_save(sherd_session *session, const char *di
  * changes has been written. The end of a step in which every rank has written all commits it: until then it does not
  * count as a checkpoint, and readers do not see it. Evaluations may come in between. Without async it is written in this
  * call. A save that fails removes what it has written, leaves older checkpoints as they are, and never ends the session:
- * what became of it tells sherd_session_save_result. Destroying the session gives up a save that is not committed.
+ * what became of it tells sherd_session_save_result. Destroying the session gives up a save that is not committed; a step
+ * that fails with NUMERIC commits it first.
  * `dir`: a folder, made where it is missing. `note`: a JSON object stored in the manifest (a trainer's own state), or
  * NULL; it must be the same, or may be NULL, on other ranks than 0, whose is stored.
  * Owns: copies `dir` and `note`. Collective; at step boundaries.
