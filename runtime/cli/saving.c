@@ -1,6 +1,8 @@
 #include "runtime/cli/saving.h"
 
+#include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stddef.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -64,12 +66,15 @@ static int64_t count_bytes(int32_t pid) {
     return sum;
 }
 
+/* A rank that has ended in the middle of a save does not take its word back. */
+static bool is_gone(int32_t pid) { return kill(pid, 0) != 0 && errno == ESRCH; }
+
 bool shd_saving_goes_on(shd_saving_watch *watch) {
     bool saving = false;
     int64_t bytes = 0;
     for (int32_t r = 0; watch->slots && r < watch->rank_count; r++) {
         int32_t pid = watch->slots[r].pid;
-        if (pid == 0) continue;
+        if (pid == 0 || is_gone(pid)) continue;
         saving = true;
         bytes += count_bytes(pid);
     }

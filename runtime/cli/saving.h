@@ -33,7 +33,7 @@ typedef struct shd_saving_watch {
     double since_ms;
 } shd_saving_watch;
 
-/* True while a rank saves, unless no byte has moved for patience_ms. */
+/* True while a rank that is there saves, unless no byte has moved for patience_ms. */
 bool shd_saving_goes_on(shd_saving_watch *watch);
 /* The longest of the ranks' last steps; 0: not known. */
 double shd_saving_step_ms(const shd_saving_watch *watch);
