@@ -126,9 +126,12 @@ static bool skips(const shd_saver *saver, int64_t step) {
     return true;
 }
 
-/* The state of the run's last step is saved, or being saved, or must be: once more, if that has failed. */
+/* The state of the run's last step is saved, or being saved, or must be: once more, if that has failed. What became of a
+ * save before it is no reason to lose it. */
 static sherd_status save_last(shd_saver *saver, int64_t step) {
-    SHD_TRY(finish(saver, false));
+    sherd_status before = finish(saver, false);
+    if (sherd_status_is_fatal(before)) return before;
+    if (before != SHERD_OK && saver->speaks) shd_log(SHERD_LOG_WARN, "%s", sherd_last_error());
     if (saver->saved_step == step) return SHERD_OK;
     SHD_TRY(begin(saver, step, true));
     return finish(saver, true);
