@@ -79,10 +79,17 @@ static void print_json(const char *folder, const shd_checkpoint_list *list) {
 static int list(const char *folder, bool json) {
     shd_checkpoint_list found = {0};
     sherd_status status = shd_checkpoint_list_folders(folder, &found);
-    shd_checkpoint *none;
+    shd_checkpoint *itself = NULL;
     if (status == SHERD_OK && found.count == 0) {
         /* Says what the folder is instead. */
-        if (!json && shd_checkpoint_pick(folder, &none) != SHERD_OK) shd_say_error("%s", sherd_last_error());
+        sherd_status picked = shd_checkpoint_pick(folder, &itself);
+        if (picked != SHERD_OK && !json) shd_say_error("%s", sherd_last_error());
+    }
+    if (itself) {
+        shd_say_error("%s is a checkpoint itself; list the folder above it, or see 'sherd checkpoint show'", folder);
+        shd_checkpoint_close(itself);
+        shd_checkpoint_list_release(&found);
+        return SHD_EXIT_DATA;
     }
     if (status != SHERD_OK) {
         shd_say_error("%s", sherd_last_error());

@@ -85,14 +85,14 @@ int shd_status_exit_code(sherd_status status) {
     case SHERD_OK: return SHD_EXIT_DONE;
     case SHERD_CONFIG:
     case SHERD_ARGUMENT: return SHD_EXIT_USAGE;
-    case SHERD_DATA: return SHD_EXIT_DATA;
+    case SHERD_DATA:
+    case SHERD_UNSUPPORTED: return SHD_EXIT_DATA; /* a file of another version */
     case SHERD_COMM:
     case SHERD_PEER:
     case SHERD_TIMEOUT: return SHD_EXIT_RANK_LOST;
     case SHERD_STATE:
     case SHERD_MEMORY:
     case SHERD_IO:
-    case SHERD_UNSUPPORTED:
     case SHERD_NUMERIC:
     case SHERD_INTERNAL:
     case SHERD_MISMATCH:

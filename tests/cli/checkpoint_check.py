@@ -178,6 +178,19 @@ class Look(Checkpoints):
         done = sherd("checkpoint", "list", self.path("runs/small"))
         self.assertEqual((done.returncode, done.stdout), (0, ""))
         self.assertIn("its checkpoints are in", done.stderr)
+        for flags in ((), ("--json",)):
+            self.refused(3, "is a checkpoint itself; list the folder above it", "list", os.path.join(self.checkpoints, "step-00000006"), *flags)
+
+    def test_a_version_of_another_build_is_refused_by_number_everywhere(self):
+        self.train()
+        step = os.path.join(self.checkpoints, "step-00000006")
+        with open(os.path.join(step, "manifest.json"), "r+") as file:
+            text = file.read().replace('"version": 2', '"version": 9', 1)
+            file.seek(0)
+            file.write(text)
+        for name, more in (("show", ()), ("export", (self.path("out"),)), ("drill", ()), ("reshard", (self.path("b"), "-n", "1"))):
+            done = sherd("checkpoint", name, step, *more)
+            self.assertEqual(done.returncode, 3, (name, done.stderr))
 
     def test_show_tells_of_every_value(self):
         self.train("-n", "2")
