@@ -12,6 +12,11 @@ import subprocess
 import tempfile
 import time
 
+# A shell without job control starts what it puts in the background with these ignored, and so would the jobs be.
+for number in (signal.SIGINT, signal.SIGQUIT):
+    if signal.getsignal(number) == signal.SIG_IGN:
+        signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+
 LAUNCHER_VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 MARK = "SHERD_SYSTEM_TEST"
 
