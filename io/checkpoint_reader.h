@@ -85,7 +85,8 @@ typedef void (*shd_verify_report)(void *user, const shd_damage *damage, int64_t 
  * each piece of which it reports, in the order of the files, and progress after every block. Also checks that together the
  * files have every element that the manifest says. `report` is called on this thread. *damaged (may be NULL) is the number
  * of pieces. Of `config` threads and memory count; NULL: two threads, and memory of its own.
- * Fails: MEMORY. What cannot be read or opened, for whatever reason, is damage. */
+ * Fails: MEMORY; IO (a file that may not be opened: no proof of damage), UNSUPPORTED (another version). What is missing, or
+ * cannot be read once it is open, is damage. */
 sherd_status shd_checkpoint_verify_with(const char *path, const shd_reader_config *config, shd_verify_report report,
                                         void *user, int64_t *damaged);
 sherd_status shd_checkpoint_verify(const char *path, shd_verify_report report, void *user, int64_t *damaged);

@@ -8,9 +8,11 @@
 #include "runtime/base/memory.h"
 #include "runtime/base/status.h"
 
+#include <errno.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { CAUSE_BYTES = 2048, OWN_THREADS = 2 };
 
@@ -102,14 +104,14 @@ static sherd_status verify_blocks(verification *v, const shd_rank_file *file) {
     return SHERD_OK;
 }
 
-/* A file that cannot be used is one piece of damage; only MEMORY fails. */
+/* A file that is not what it should be is one piece of damage. One that may not be opened is no proof of any. */
 static sherd_status verify_file(verification *v, int32_t rank, int64_t bytes) {
     const shd_checkpoint_file *expected = &v->manifest.files[rank];
     char path[SHD_PATH_BYTES];
     int64_t end_bytes = v->done_bytes + bytes;
     sherd_status status = shd_rank_file_path(path, v->path, rank);
     if (status == SHERD_OK) status = shd_reader_open_file(v->path, v->manifest.step, rank, expected, &v->files[rank]);
-    if (status == SHERD_MEMORY) return status;
+    if (status != SHERD_OK && status != SHERD_DATA) return status;
     if (status == SHERD_OK) {
         SHD_TRY(verify_blocks(v, v->files[rank]));
         shd_rank_file_rest(v->files[rank]);
@@ -126,7 +128,7 @@ static sherd_status verify_whole(verification *v) {
     for (int32_t rank = 0; rank < v->manifest.world_size; rank++)
         if (!v->files[rank]) return SHERD_OK;
     sherd_status status = shd_pieces_describe(v->files, v->keep, &described);
-    if (status == SHERD_OK || status == SHERD_MEMORY) return status;
+    if (status != SHERD_DATA) return status;
     shd_fail_within(status, "%s", v->path);
     report_failure(v, v->path);
     return SHERD_OK;
@@ -136,9 +138,10 @@ static sherd_status verify(verification *v) {
     char path[SHD_PATH_BYTES];
     sherd_status status = shd_path_make(path, "%s/" SHD_MANIFEST_NAME, v->path);
     if (status == SHERD_OK) status = shd_manifest_read(v->path, v->keep, &v->manifest);
+    if (status == SHERD_IO && access(path, F_OK) != 0 && errno == ENOENT) status = SHERD_DATA;
     if (status == SHERD_OK) status = shd_step_path_check(v->path, v->manifest.step);
-    if (status == SHERD_MEMORY) return status;
-    if (status != SHERD_OK) {
+    if (status != SHERD_OK && status != SHERD_DATA) return status;
+    if (status == SHERD_DATA) {
         report_failure(v, path);
         return SHERD_OK;
     }

@@ -30,6 +30,7 @@ typedef struct verify_call {
     shd_advance_line line;
     int64_t total_bytes;
     int64_t count, damaged_count, piece_count; /* checkpoints; those with damage; pieces of it */
+    sherd_status unread;                       /* why the first one that nothing can be said of could not be read */
 } verify_call;
 
 static double now_s(void) {
@@ -81,8 +82,8 @@ static void conclude(verify_call *call, const char *path, int64_t damaged, doubl
     fflush(stdout);
 }
 
-/* Reads one checkpoint. Fails only where nothing can be said of it. */
-static sherd_status verify_one(verify_call *call, const char *path) {
+/* Reads one checkpoint. */
+static void verify_one(verify_call *call, const char *path) {
     const double start_s = now_s();
     int64_t damaged = 0;
     call->damage = json_array();
@@ -90,9 +91,13 @@ static sherd_status verify_one(verify_call *call, const char *path) {
     shd_advance_line_init(&call->line, "reading");
     sherd_status status = shd_checkpoint_verify(path, report, call, &damaged);
     shd_advance_line_end(&call->line);
-    if (status == SHERD_OK) conclude(call, path, damaged, now_s() - start_s);
+    if (status == SHERD_OK) {
+        conclude(call, path, damaged, now_s() - start_s);
+    } else {
+        shd_say_error("%s", sherd_last_error());
+        if (call->unread == SHERD_OK) call->unread = status;
+    }
     json_decref(call->damage);
-    return status;
 }
 
 static bool is_checkpoint(const char *path) {
@@ -105,21 +110,21 @@ static bool is_checkpoint(const char *path) {
 static sherd_status verify_folder(verify_call *call, const char *folder) {
     shd_checkpoint_list list = {0};
     sherd_status status = shd_checkpoint_list_folders(folder, &list);
-    for (int64_t i = 0; i < list.count && status == SHERD_OK; i++) {
+    for (int64_t i = 0; i < list.count; i++) {
         const shd_checkpoint_entry *entry = &list.entries[i];
-        if (entry->is_step) status = verify_one(call, entry->path);
+        if (entry->is_step) verify_one(call, entry->path);
     }
     shd_checkpoint_list_release(&list);
-    if (status != SHERD_OK || call->count > 0) return status;
+    if (status != SHERD_OK || call->count > 0 || call->unread != SHERD_OK) return status;
     shd_checkpoint *none;
     return shd_checkpoint_pick(folder, &none); /* says what the folder is instead */
 }
 
 static void print_sum(const verify_call *call) {
     if (call->json) {
-        json_t *object = json_pack("{s:b, s:I, s:I, s:O}", "good", call->damaged_count == 0, "damaged_checkpoints",
-                                   (json_int_t)call->damaged_count, "damaged_pieces", (json_int_t)call->piece_count,
-                                   "checkpoints", call->checkpoints);
+        json_t *object = json_pack("{s:b, s:I, s:I, s:O}", "good", call->damaged_count == 0 && call->unread == SHERD_OK,
+                                   "damaged_checkpoints", (json_int_t)call->damaged_count, "damaged_pieces",
+                                   (json_int_t)call->piece_count, "checkpoints", call->checkpoints);
         char *text = json_dumps(object, JSON_INDENT(2));
         printf("%s\n", text ? text : "{}");
         free(text);
@@ -133,14 +138,18 @@ static void print_sum(const verify_call *call) {
 
 static int verify(const char *path, bool json) {
     verify_call call = {.json = json, .checkpoints = json_array()};
-    sherd_status status = is_checkpoint(path) ? verify_one(&call, path) : verify_folder(&call, path);
+    sherd_status status = SHERD_OK;
+    if (is_checkpoint(path))
+        verify_one(&call, path);
+    else
+        status = verify_folder(&call, path);
     if (status == SHERD_OK)
         print_sum(&call);
     else
         shd_say_error("%s", sherd_last_error());
     json_decref(call.checkpoints);
     if (status != SHERD_OK) return shd_status_exit_code(status);
-    return call.damaged_count > 0 ? SHD_EXIT_DATA : SHD_EXIT_DONE;
+    return call.damaged_count > 0 ? SHD_EXIT_DATA : shd_status_exit_code(call.unread);
 }
 
 static int run(const shd_command *command, int argc, char **argv) {

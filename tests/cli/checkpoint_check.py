@@ -1,5 +1,7 @@
 #!/usr/bin/env python3
 """`sherd checkpoint …` from outside.  usage: checkpoint_check.py SHERD"""
+import ctypes
+import ctypes.util
 import json
 import os
 import random
@@ -12,6 +14,8 @@ import time
 import unittest
 
 SHERD = None
+for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):  # which nohup and background jobs have ignored
+    signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
 JOB = """name: small
 model: {family: gpt2, vocab_size: 60, context: 8, d_model: 16, n_layer: 2, n_head: 2}
 data: {train: train.u16, validation: validation.u16}
@@ -24,6 +28,13 @@ checkpoint: {every: 3}
 def sherd(*args, env=None, cwd=None):
     clean = {k: v for k, v in os.environ.items() if k not in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")}
     return subprocess.run([SHERD, *map(str, args)], capture_output=True, text=True, timeout=120, env={**clean, **(env or {})}, cwd=cwd)
+
+
+def xxh3(data):
+    """Of 64 bits, as docs/CHECKPOINT.md has it."""
+    hash_of = ctypes.CDLL(ctypes.util.find_library("xxhash") or "libxxhash.so").XXH3_64bits
+    hash_of.argtypes, hash_of.restype = [ctypes.c_char_p, ctypes.c_size_t], ctypes.c_uint64
+    return hash_of(data, len(data))
 
 
 def tree(folder):
@@ -184,13 +195,35 @@ class Look(Checkpoints):
     def test_a_version_of_another_build_is_refused_by_number_everywhere(self):
         self.train()
         step = os.path.join(self.checkpoints, "step-00000006")
-        with open(os.path.join(step, "manifest.json"), "r+") as file:
-            text = file.read().replace('"version": 2', '"version": 9', 1)
+        with open(os.path.join(step, "manifest.json"), "r+b") as file:
+            text = file.read()
+            body = text[:text.rindex(b",")].replace(b'"version": 2', b'"version": 9', 1)
             file.seek(0)
-            file.write(text)
+            file.write(body + b',\n  "xxh3": "%016x"\n}\n' % xxh3(body))
+            self.assertEqual(file.tell(), len(text))
         for name, more in (("show", ()), ("export", (self.path("out"),)), ("drill", ()), ("reshard", (self.path("b"), "-n", "1"))):
             done = sherd("checkpoint", name, step, *more)
             self.assertEqual(done.returncode, 3, (name, done.stderr))
+            self.assertIn("is of version 9; this build reads version 2", done.stdout + done.stderr, name)
+        told = sherd("checkpoint", "verify", self.checkpoints)
+        self.assertEqual(told.returncode, 3)
+        self.assertIn("step-00000003: good", told.stdout)
+        self.assertNotIn("damaged", told.stdout)
+
+    def test_verify_calls_nothing_damaged_that_it_may_not_open(self):
+        self.train("-n", "2")
+        file = os.path.join(self.checkpoints, "step-00000006", "rank-00001.bin")
+        os.rename(file, self.path("kept"))
+        os.symlink("rank-00001.bin", file)  # a link to itself
+        for flags in ((), ("--json",)):
+            told = sherd("checkpoint", "verify", self.checkpoints, *flags)
+            self.assertEqual(told.returncode, 1, told.stdout)
+            self.assertIn("rank-00001.bin", told.stderr)
+            self.assertNotIn(" damaged", told.stdout)
+        self.assertFalse(json.loads(told.stdout)["good"])
+        os.remove(file)
+        os.rename(self.path("kept"), file)
+        self.ok("verify", self.checkpoints)
 
     def test_show_tells_of_every_value(self):
         self.train("-n", "2")

@@ -12,6 +12,8 @@ import time
 import unittest
 
 SHERD = ROOT = None
+for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):  # which nohup and background jobs have ignored
+    signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
 
 
 def sherd(*args, env=None, cwd=None, timeout=60):
