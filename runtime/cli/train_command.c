@@ -245,8 +245,17 @@ static bool take_world(train_request *request, const shd_command *command) {
     return true;
 }
 
+/* Whoever asks for a save may do so before anybody can take it: then it waits, also in ranks, which inherit this. */
+static void hold_save_requests(void) {
+    sigset_t save;
+    sigemptyset(&save);
+    sigaddset(&save, SIGUSR1);
+    sigprocmask(SIG_BLOCK, &save, NULL);
+}
+
 static int run(const shd_command *command, int argc, char **argv) {
     train_request request = {.stop_timeout_s = 30};
+    hold_save_requests();
     shd_arguments arguments = shd_arguments_begin(command, argc, argv);
     for (int id; (id = shd_arguments_next(&arguments)) != SHD_ARGUMENT_END;) switch (id) {
         case SHD_ARGUMENT_STOP: return arguments.exit_code;

@@ -149,6 +149,10 @@ static void watch_signals(const shd_train_rank *rank) {
     sigaction(SIGTERM, &action, NULL);
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGUSR1, &action, NULL);
+    sigset_t save; /* held since the program's start */
+    sigemptyset(&save);
+    sigaddset(&save, SIGUSR1);
+    sigprocmask(SIG_UNBLOCK, &save, NULL);
     signal(SIGTTOU, SIG_IGN); /* a rank's group is in the background: its writes must not stop it */
 }
 

@@ -309,7 +309,7 @@ def check_signals(bench, arguments):
     for i in range(arguments.signals):
         number, phase, target, times = numbers_[i % 3], phases[i % 4], targets[(i + i // 3) % 3], 1 + (i + i // 12) % 2
         if phase == "start" and number == signal.SIGUSR1:
-            phase = "steps"  # before a program watches it, USR1 ends it as it ends any
+            target = "one rank"  # a launcher that has hardly begun to run is ended by it, as any program is
         try:
             tell(bench, number, phase, target, times)
             bench.count(SIGNALS[number] + (" twice" if times == 2 else ""), target, phase)
