@@ -30,7 +30,14 @@ static void remove_folder(void) {
     if (system(command)) return;
 }
 
-TestSuite(launch, .init = make_folder, .fini = remove_folder, .timeout = 60);
+/* Launchers leave ignored what was ignored when they started, as a shell without job control, or nohup, has it. */
+static void prepare(void) {
+    static const int signals[] = {SIGHUP, SIGINT, SIGQUIT, SIGTERM};
+    for (size_t i = 0; i < sizeof signals / sizeof *signals; i++) signal(signals[i], SIG_DFL);
+    make_folder();
+}
+
+TestSuite(launch, .init = prepare, .fini = remove_folder, .timeout = 60);
 
 static shd_launch shell(int32_t ranks, char *const argv[4]) {
     shd_launch launch = SHD_LAUNCH_INIT;

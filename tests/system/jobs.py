@@ -12,8 +12,8 @@ import subprocess
 import tempfile
 import time
 
-# A shell without job control starts what it puts in the background with these ignored, and so would the jobs be.
-for number in (signal.SIGINT, signal.SIGQUIT):
+# What a shell without job control, or nohup, has ignored for its background would stay ignored in the jobs.
+for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
     if signal.getsignal(number) == signal.SIG_IGN:
         signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
 
