@@ -39,6 +39,22 @@ def need(condition, text):
         raise Failure(text)
 
 
+def run_checks(checks, only, *context):
+    """Runs the checks, functions by their names, or the one that is wanted; says how each went. How many failed."""
+    failed = 0
+    for name, check in checks.items():
+        if only not in (None, name):
+            continue
+        began = time.monotonic()
+        try:
+            check(*context)
+            print(f"{name}: held, {time.monotonic() - began:.1f} s", flush=True)
+        except Failure as failure:
+            failed += 1
+            print(f"{name}: FAILED: {failure}", flush=True)
+    return failed
+
+
 def write_files(folder, seed=1):
     """A job and random data for it; returns the job's path."""
     source = random.Random(seed)

@@ -21,10 +21,9 @@ import re
 import shutil
 import sys
 import tempfile
-import time
 
 from checkpoints import LIMIT_S, RankFile, complete, files_of, path_of, verify, weights
-from jobs import Failure, Job, need, read, write_files
+from jobs import Failure, Job, need, read, run_checks, write_files
 
 OLDER, NEWER, STEPS = 4, 8, 12
 MANIFEST = "manifest.json"
@@ -249,17 +248,7 @@ def main():
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="sherd-damage-") as folder:
         bench = Bench(arguments, folder)
-        failed = 0
-        for name, check in {"flips": check_flips, "sizes": check_sizes, "files": check_files, "fallback": check_fallback}.items():
-            if arguments.only not in (None, name):
-                continue
-            began = time.monotonic()
-            try:
-                check(bench)
-                print(f"{name}: held, {time.monotonic() - began:.1f} s", flush=True)
-            except Failure as failure:
-                failed += 1
-                print(f"{name}: FAILED: {failure}", flush=True)
+        failed = run_checks({"flips": check_flips, "sizes": check_sizes, "files": check_files, "fallback": check_fallback}, arguments.only, bench)
         if arguments.table:
             print("| damage | times, each found by verify and refused by a load |\n| --- | --- |")
             for what, count in sorted(bench.counts.items()):

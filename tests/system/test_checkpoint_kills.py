@@ -32,7 +32,7 @@ import tempfile
 import time
 
 from checkpoints import complete, failing, need_whole, others, path_of, weights
-from jobs import Failure, Job, need, write_files
+from jobs import Failure, Job, need, run_checks, write_files
 
 STEPS = 40
 RANKS, STAGES = (1, 2, 3), (0, 3)
@@ -330,17 +330,7 @@ def main():
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="sherd-kills-") as folder:
         bench = Bench(arguments, folder)
-        failed = 0
-        for name, check in {"kills": check_kills, "calls": check_calls, "branch": check_branch, "signals": check_signals}.items():
-            if arguments.only not in (None, name):
-                continue
-            began = time.monotonic()
-            try:
-                check(bench, arguments)
-                print(f"{name}: held, {time.monotonic() - began:.1f} s", flush=True)
-            except Failure as failure:
-                failed += 1
-                print(f"{name}: FAILED: {failure}", flush=True)
+        failed = run_checks({"kills": check_kills, "calls": check_calls, "branch": check_branch, "signals": check_signals}, arguments.only, bench, arguments)
         if arguments.table:
             print("| what | to whom | when | times |\n| --- | --- | --- | --- |")
             for key, count in sorted(bench.counts.items()):

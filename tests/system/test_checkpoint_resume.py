@@ -16,7 +16,7 @@ import tempfile
 import time
 
 from checkpoints import LIMIT_S, complete, files_of, need_whole, others, path_of, weights
-from jobs import Failure, Job, need, read, write_files
+from jobs import Job, need, read, run_checks, write_files
 
 SMALL = ["train.global_batch=12", "model.n_layer=1"]
 
@@ -182,19 +182,8 @@ def main():
     parser.add_argument("sherd", type=os.path.abspath)
     parser.add_argument("--only", choices=CHECKS, help="one check")
     arguments = parser.parse_args()
-    failed = 0
     with tempfile.TemporaryDirectory(prefix="sherd-resume-") as folder:
-        bench = Bench(arguments.sherd, folder)
-        for name, check in CHECKS.items():
-            if arguments.only not in (None, name):
-                continue
-            began = time.monotonic()
-            try:
-                check(bench)
-                print(f"{name}: held, {time.monotonic() - began:.1f} s", flush=True)
-            except Failure as failure:
-                failed += 1
-                print(f"{name}: FAILED: {failure}", flush=True)
+        failed = run_checks(CHECKS, arguments.only, Bench(arguments.sherd, folder))
     return failed > 0
 
 

@@ -18,7 +18,7 @@ import sys
 import tempfile
 import time
 
-from jobs import Failure, Job, need, read, write_files
+from jobs import Failure, Job, need, read, run_checks, write_files
 
 LAYOUTS = [(ranks, stage, gather) for ranks in (2, 4) for stage, gather in ((3, "shared"), (3, "copy"), (0, "auto"))]
 # Settings that make a job spend nearly all its time in one phase, and how long after it was reached to strike, at most.
@@ -246,17 +246,7 @@ def main():
         need(len(expected) == STEPS, "rows are missing")
         checks = {"kills": check_kills, "crash": check_crash, "hang": check_hang, "pause": lambda b: check_pause(b, expected),
                   "stop": lambda b: check_stop(b, expected), "stop-at-start": check_stop_at_start, "second-stop": check_second_stop}
-        failed = 0
-        for name, check in checks.items():
-            if arguments.only not in (None, name):
-                continue
-            began = time.monotonic()
-            try:
-                check(bench)
-                print(f"{name}: held, {time.monotonic() - began:.1f} s", flush=True)
-            except Failure as failure:
-                failed += 1
-                print(f"{name}: FAILED: {failure}", flush=True)
+        failed = run_checks(checks, arguments.only, bench)
         if arguments.table:
             print("| what | phase | times | longest until all was gone, s |\n| --- | --- | --- | --- |")
             for (what, phase), (count, longest) in bench.slowest.items():
