@@ -1,6 +1,7 @@
 #include "io/checkpoint.h"
 
 #include "io/checkpoint_file.h"
+#include "io/checkpoint_hold.h"
 #include "io/checkpoint_manifest.h"
 #include "io/checkpoint_names.h"
 #include "runtime/base/status.h"
@@ -13,6 +14,7 @@
 struct shd_checkpoint {
     shd_keep *keep;
     const char *path;
+    int held; /* its folder, or -1 */
     shd_checkpoint_manifest manifest;
 };
 
@@ -59,7 +61,7 @@ sherd_status shd_checkpoint_open(const char *path, shd_checkpoint **out) {
         shd_keep_destroy(keep);
         return shd_fail(SHERD_MEMORY, "out of memory for a checkpoint");
     }
-    *checkpoint = (shd_checkpoint){.keep = keep, .path = path_copy};
+    *checkpoint = (shd_checkpoint){.keep = keep, .path = path_copy, .held = shd_folder_hold(path)};
     sherd_status status = read_checkpoint(checkpoint);
     if (status != SHERD_OK) {
         shd_checkpoint_close(checkpoint);
@@ -70,7 +72,9 @@ sherd_status shd_checkpoint_open(const char *path, shd_checkpoint **out) {
 }
 
 void shd_checkpoint_close(shd_checkpoint *checkpoint) {
-    if (checkpoint) shd_keep_destroy(checkpoint->keep);
+    if (!checkpoint) return;
+    shd_file_close(checkpoint->held);
+    shd_keep_destroy(checkpoint->keep);
 }
 
 const char *shd_checkpoint_path(const shd_checkpoint *checkpoint) { return checkpoint->path; }

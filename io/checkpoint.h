@@ -95,7 +95,8 @@ typedef struct shd_checkpoint_manifest {
 
 typedef struct shd_checkpoint shd_checkpoint;
 
-/* Opens a checkpoint (not its parent) and checks the manifest, and that every rank file is there in its full size.
+/* Opens a checkpoint (not its parent) and checks the manifest, and that every rank file is there in its full size. Until
+ * it is closed, no retention removes it (io/checkpoint_hold.h).
  * Owns: close *out with shd_checkpoint_close. Fails: DATA (damage, or no checkpoint: what is wrong, with the file),
  * UNSUPPORTED (another version, or something required that this build does not know: by number or name), IO, MEMORY. */
 sherd_status shd_checkpoint_open(const char *path, shd_checkpoint **out);

@@ -1,6 +1,7 @@
 /* A commit: everything is checked and on disk before the one rename. */
 #include "io/checkpoint_file.h"
 #include "io/checkpoint_folder.h"
+#include "io/checkpoint_hold.h"
 #include "io/checkpoint_manifest.h"
 #include "io/checkpoint_names.h"
 #include "io/checkpoint_pieces.h"
@@ -14,7 +15,6 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/file.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -74,12 +74,6 @@ static void take_back(const char *partial, const char *final, const char *older,
     if (failed != 0) shd_log(SHERD_LOG_WARN, "cannot undo the commit of %s: %s", final, strerror(errno));
 }
 
-/* Says that the folder at `path` is somebody's, whatever name it gets, until *descriptor is closed; -1: there is none. */
-static void hold_folder(const char *path, int *descriptor) {
-    *descriptor = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    while (*descriptor >= 0 && flock(*descriptor, LOCK_SH) != 0 && errno == EINTR) continue;
-}
-
 /* Gives the finished folder its name, in place of an older checkpoint; *older is where that one is now, "": there was
  * none. */
 static sherd_status rename_durably(const char *parent, int64_t step, uint64_t id, char older[SHD_PATH_BYTES]) {
@@ -107,9 +101,8 @@ static sherd_status rename_durably(const char *parent, int64_t step, uint64_t id
  * nobody's, and may have to come back. */
 static sherd_status put_in_place(const char *parent, int64_t step, uint64_t id, char older[SHD_PATH_BYTES]) {
     char final[SHD_PATH_BYTES];
-    int held;
     SHD_TRY(shd_step_path(final, parent, SHD_STEP_COMPLETE, step, 0));
-    hold_folder(final, &held);
+    const int held = shd_folder_hold(final);
     sherd_status status = rename_durably(parent, step, id, older);
     shd_file_close(held);
     return status;

@@ -2,6 +2,7 @@
  * list in checkpoint_list.c, how a folder is judged and removed in checkpoint_removal.c. */
 #include "io/checkpoint_folder.h"
 
+#include "io/checkpoint_hold.h"
 #include "io/checkpoint_manifest.h"
 #include "io/checkpoint_names.h"
 #include "io/checkpoint_removal.h"
@@ -11,10 +12,7 @@
 #include "runtime/base/status.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <string.h>
-#include <sys/file.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 sherd_status shd_checkpoint_step_path(char out[SHD_PATH_BYTES], const char *parent, int64_t step) {
@@ -27,31 +25,16 @@ sherd_status shd_checkpoint_partial_path(char out[SHD_PATH_BYTES], const char *p
 
 /* --- entering ----------------------------------------------------------------------------------------------------- */
 
-/* Where locks do not work, nobody removes anything either. */
-static void lock_shared(int descriptor) {
-    while (flock(descriptor, LOCK_SH) != 0 && errno == EINTR) {}
-}
-
-static bool is_at(int descriptor, const char *path) {
-    struct stat open, named;
-    return fstat(descriptor, &open) == 0 && stat(path, &named) == 0 && open.st_dev == named.st_dev &&
-           open.st_ino == named.st_ino;
-}
-
 sherd_status shd_checkpoint_partial_enter(const char *path, int *descriptor) {
     /* Whoever removes such folders does so once in a while, so this is tried once or twice. */
     enum { TRIES = 100 };
     for (int32_t i = 0; i < TRIES; i++) {
         SHD_TRY(shd_folder_make(path));
-        int folder = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        int folder = shd_folder_hold(path); /* where locks do not work, nobody removes anything either */
         if (folder < 0 && errno == ENOENT) continue;
         if (folder < 0) return shd_fail(SHERD_IO, "cannot open the folder %s: %s", path, strerror(errno));
-        lock_shared(folder);
-        if (is_at(folder, path)) {
-            *descriptor = folder;
-            return SHERD_OK;
-        }
-        close(folder);
+        *descriptor = folder;
+        return SHERD_OK;
     }
     return shd_fail(SHERD_IO, "cannot make the folder %s: somebody removes it again and again", path);
 }

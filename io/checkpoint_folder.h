@@ -89,7 +89,7 @@ typedef struct shd_checkpoint_retention {
 
 /* Removes the complete checkpoints of fewer than `newest` steps, the ones that `retention` lets go. `newest` has just
  * been committed, counts as the first that is kept, and stays, as do those of more steps. Damaged ones are neither
- * counted nor removed. `id` as above. Best effort: what cannot be removed is logged and stays whole. */
+ * counted nor removed, and one that somebody reads stays until the next call. `id` as above. Best effort: what cannot be removed is logged and stays whole. */
 void shd_checkpoint_retain(const char *parent, const shd_checkpoint_retention *retention, int64_t newest, uint64_t id);
 
 /* Renames every step-%08d of more than `step` steps, complete or not, to .aside-`id`, durably: they are of a branch

@@ -21,11 +21,23 @@ static sherd_status fail_without(const char *path) {
     return shd_fail(SHERD_DATA, "%s: there is no complete checkpoint", path);
 }
 
+static bool is_gone(const char *path) {
+    struct stat about;
+    return stat(path, &about) != 0 && errno == ENOENT;
+}
+
 sherd_status shd_checkpoint_pick(const char *path, shd_checkpoint **out) {
-    char *found = NULL;
-    SHD_TRY(shd_checkpoint_find(path, &found));
-    if (!found) return fail_without(path);
-    sherd_status status = shd_checkpoint_open(found, out);
-    shd_free(found);
+    /* Between finding and opening a job may let it go, but then it has a newer one. */
+    enum { TRIES = 100 };
+    sherd_status status = SHERD_OK;
+    bool gone = true;
+    for (int32_t i = 0; i < TRIES && gone; i++) {
+        char *found = NULL;
+        SHD_TRY(shd_checkpoint_find(path, &found));
+        if (!found) return fail_without(path);
+        status = shd_checkpoint_open(found, out);
+        gone = status != SHERD_OK && is_gone(found);
+        shd_free(found);
+    }
     return status;
 }

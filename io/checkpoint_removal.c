@@ -76,15 +76,10 @@ bool shd_partial_remove(const char *path) {
     return gone;
 }
 
-static bool holds_ours_alone(const char *path) {
-    DIR *listing = open_folder(path);
-    if (!listing) {
-        shd_log(SHERD_LOG_WARN, "%s is kept: it cannot be listed, or is a link (%s)", path, strerror(errno));
-        return false;
-    }
-    bool ours = is_ours(listing, path);
-    closedir(listing);
-    return ours;
+static shd_partial_owner lock_alone(int descriptor) {
+    while (flock(descriptor, LOCK_EX | LOCK_NB) != 0)
+        if (errno != EINTR) return errno == EWOULDBLOCK ? SHD_PARTIAL_SOMEBODYS : SHD_PARTIAL_UNLOCKABLE;
+    return SHD_PARTIAL_NOBODYS;
 }
 
 static sherd_status take_off_name(const char *parent, const char *path, int64_t step, uint64_t id,
@@ -94,23 +89,31 @@ static sherd_status take_off_name(const char *parent, const char *path, int64_t 
     return shd_folder_sync(parent);
 }
 
-bool shd_complete_remove(const char *parent, const char *path, int64_t step, uint64_t id) {
+/* The lock that `listing` has stays until the folder is gone: who waits for it shall not find it in half. */
+static bool remove_open(DIR *listing, const char *parent, const char *path, int64_t step, uint64_t id) {
     char partial[SHD_PATH_BYTES];
-    if (!holds_ours_alone(path)) return false;
-    if (take_off_name(parent, path, step, id, partial) != SHERD_OK) {
-        shd_log(SHERD_LOG_WARN, "%s is kept: %s", path, sherd_last_error());
+    if (lock_alone(dirfd(listing)) == SHD_PARTIAL_SOMEBODYS) {
+        shd_log(SHERD_LOG_INFO, "%s is kept for now: somebody reads it", path);
         return false;
     }
-    return shd_partial_remove(partial);
+    if (!is_ours(listing, path)) return false;
+    if (take_off_name(parent, path, step, id, partial) == SHERD_OK) return remove_listed(listing, partial);
+    shd_log(SHERD_LOG_WARN, "%s is kept: %s", path, sherd_last_error());
+    return false;
+}
+
+bool shd_complete_remove(const char *parent, const char *path, int64_t step, uint64_t id) {
+    DIR *listing = open_folder(path);
+    if (!listing) {
+        shd_log(SHERD_LOG_WARN, "%s is kept: it cannot be listed, or is a link (%s)", path, strerror(errno));
+        return false;
+    }
+    bool gone = remove_open(listing, parent, path, step, id);
+    closedir(listing);
+    return gone;
 }
 
 /* --- whose it is -------------------------------------------------------------------------------------------------- */
-
-static shd_partial_owner lock_alone(int descriptor) {
-    while (flock(descriptor, LOCK_EX | LOCK_NB) != 0)
-        if (errno != EINTR) return errno == EWOULDBLOCK ? SHD_PARTIAL_SOMEBODYS : SHD_PARTIAL_UNLOCKABLE;
-    return SHD_PARTIAL_NOBODYS;
-}
 
 /* Locks of files, kept until all are closed. */
 typedef struct lock_list {

@@ -11,7 +11,8 @@
  * as does what the system does not let go. True: it is gone. */
 bool shd_partial_remove(const char *path);
 /* Takes step `step`, now called `path`, off its name (renames it to that of a partial folder of `id`, durably), then
- * removes it. Likewise; a link, or a folder that holds other things, keeps its name. */
+ * removes it. Likewise; a link, a folder that holds other things, and one that somebody reads (io/checkpoint_hold.h)
+ * keep their names. */
 bool shd_complete_remove(const char *parent, const char *path, int64_t step, uint64_t id);
 
 typedef enum shd_partial_owner {

@@ -1,4 +1,5 @@
 #include "io/checkpoint_file.h"
+#include "io/checkpoint_hold.h"
 #include "io/checkpoint_manifest.h"
 #include "io/checkpoint_manifest_parse.h"
 #include "io/checkpoint_names.h"
@@ -160,7 +161,9 @@ sherd_status shd_checkpoint_verify_with(const char *path, const shd_reader_confi
     verification v = {.path = path, .keep = shd_keep_create(), .report = report, .user = user};
     if (!config) own.memory = shd_map(own_bytes);
     v.config = config ? config : &own;
+    const int held = shd_folder_hold(path);
     sherd_status status = v.keep && v.config->memory ? verify(&v) : fail_memory();
+    shd_file_close(held);
     for (int32_t rank = 0; v.files && rank < v.manifest.world_size; rank++) shd_rank_file_close(v.files[rank]);
     if (own.memory) shd_unmap(own.memory, own_bytes);
     shd_keep_destroy(v.keep);

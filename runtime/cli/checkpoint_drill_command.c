@@ -276,8 +276,8 @@ const shd_command shd_command_checkpoint_drill = {
         "RANKS processes of this host, loads everything as a resume would, checksums included, and runs forward: over\n"
         "the job's validation data if they are here, else over a batch of training data, else over made-up tokens.\n"
         "Over validation data the loss has the bits that the job's own validation had after that step.\n"
-        "It prints one line, takes no lock, and writes nowhere but in a temporary folder, so that cron may run it\n"
-        "beside the job. It needs the memory that training needs.",
+        "It prints one line, writes nowhere but in a temporary folder, and keeps a job from nothing but removing the\n"
+        "checkpoint meanwhile, so that cron may run it beside the job. It needs the memory that training needs.",
     .options = options,
     .examples = "sherd checkpoint drill runs/gpt2/checkpoints\n"
                 "sherd checkpoint drill runs/gpt2/checkpoints -n 1 --sequences 64 --json",

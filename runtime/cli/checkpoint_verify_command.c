@@ -1,12 +1,15 @@
 /* `sherd checkpoint verify`: reads every byte of a checkpoint, or of all in a folder, and names what is damaged. */
 #include "io/checkpoint_folder.h"
+#include "io/checkpoint_hold.h"
 #include "io/checkpoint_pick.h"
 #include "io/checkpoint_reader.h"
+#include "io/file.h"
 #include "runtime/cli/advance_line.h"
 #include "runtime/cli/commands.h"
 #include "runtime/cli/progress.h"
 #include "runtime/cli/verdict.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <jansson.h>
 #include <stdio.h>
@@ -112,7 +115,11 @@ static sherd_status verify_folder(verify_call *call, const char *folder) {
     sherd_status status = shd_checkpoint_list_folders(folder, &list);
     for (int64_t i = 0; i < list.count; i++) {
         const shd_checkpoint_entry *entry = &list.entries[i];
-        if (entry->is_step) verify_one(call, entry->path);
+        if (!entry->is_step) continue;
+        const int held = shd_folder_hold(entry->path);
+        const bool gone = held < 0 && errno == ENOENT; /* a job has let it go */
+        if (!gone) verify_one(call, entry->path);
+        shd_file_close(held);
     }
     shd_checkpoint_list_release(&list);
     if (status != SHERD_OK || call->count > 0 || call->unread != SHERD_OK) return status;

@@ -4,6 +4,8 @@
 #include "io/checkpoint_file.h"
 #include "runtime/base/dtype.h"
 
+#include <criterion/criterion.h>
+#include <sherd/log.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -219,4 +221,29 @@ sherd_status load_job(const small_job *job, bool *equal) {
     shd_checkpoint_close(checkpoint);
     release_taken(mark);
     return status;
+}
+
+void check_saved(const small_job *job) {
+    cr_assert_eq(save_job(job), SHERD_OK, "%s", sherd_last_error());
+    bool equal;
+    cr_assert_eq(load_job(job, &equal), SHERD_OK, "%s", sherd_last_error());
+    cr_assert(equal, "%d ranks: other values came back", job->world_size);
+}
+
+void make_step(const char *parent, int64_t step) {
+    check_saved(&(small_job){.parent = parent, .step = step, .world_size = 1, .seed = (int)step});
+}
+
+bool is_there(const char *parent, const char *name) { return access(path_in(parent, name), F_OK) == 0; }
+
+char logged[1 << 14];
+static void keep_log(void *user, sherd_log_level level, const char *line) {
+    (void)user;
+    if (level > SHERD_LOG_WARN) return;
+    size_t length = strlen(logged);
+    snprintf(logged + length, sizeof logged - length, "%s\n", line);
+}
+void listen_to_log(void) {
+    logged[0] = 0;
+    sherd_log_set(keep_log, NULL, SHERD_LOG_WARN);
 }

@@ -46,5 +46,15 @@ char *job_partial(const small_job *job);
 /* Opens the checkpoint and decodes every block of every file; *equal is false when a value is not the job's, or one of
  * them is nowhere. */
 sherd_status load_job(const small_job *job, bool *equal);
+/* Saves it, and asserts that all of it comes back. */
+void check_saved(const small_job *job);
+/* The checkpoint of a small job at `step`. */
+void make_step(const char *parent, int64_t step);
+
+bool is_there(const char *parent, const char *name);
+
+/* Warnings from listen_to_log() on, to be asked for words. */
+extern char logged[1 << 14];
+void listen_to_log(void);
 
 #endif

@@ -13,13 +13,6 @@
 static const int32_t worlds[] = {1, 2, 3, 4, 8};
 enum { WORLDS = sizeof worlds / sizeof *worlds };
 
-static void check_saved(const small_job *job) {
-    cr_assert_eq(save_job(job), SHERD_OK, "%s", sherd_last_error());
-    bool equal;
-    cr_assert_eq(load_job(job, &equal), SHERD_OK, "%s", sherd_last_error());
-    cr_assert(equal, "%d ranks: other values came back", job->world_size);
-}
-
 Test(checkpoint, the_manifest_tells_what_the_job_was) {
     char *folder = make_folder();
     small_job job = {.parent = folder, .step = 123456789, .world_size = 2};

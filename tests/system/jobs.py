@@ -165,6 +165,13 @@ class Job:
         self.wait_for(lambda: rank in self.rank_pids(), f"rank {rank} was there")
         return self.rank_pids()[rank]
 
+    def wait_until_handled(self, number):
+        """Until the program that was started has come so far that the signal no longer ends it just so."""
+        def handled():
+            masks = dict(line.split(":\t") for line in read(f"/proc/{self.launcher.pid}/status").decode().splitlines() if line.startswith("Sig"))
+            return any(int(masks.get(name, "0"), 16) >> (number - 1) & 1 for name in ("SigCgt", "SigBlk"))
+        self.wait_for(handled, f"signal {int(number)} was handled")
+
     def wait_for_rows(self, count=1):
         self.wait_for(lambda: self.rows().count("\n") >= count, f"row {count} of metrics.jsonl")
         self.rank_pids()

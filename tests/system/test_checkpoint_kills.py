@@ -263,8 +263,10 @@ def tell(bench, number, phase, target, times):
     with bench.start(ranks, stage, settings) as job:
         folder = f"{job.run_dir}/checkpoints"
         if phase == "start":
-            if ranks > 1:  # one rank is the process that was started
+            if ranks > 1:
                 job.wait_for_rank(ranks - 1)
+            else:
+                job.wait_until_handled(number)  # one rank is the process that was started
             time.sleep(bench.random.uniform(0, 0.08))
         else:
             job.wait_for_rows(2)
@@ -308,8 +310,6 @@ def check_signals(bench, arguments):
     phases, numbers_, targets = list(PHASES), list(SIGNALS), ("launcher", "one rank", "all")
     for i in range(arguments.signals):
         number, phase, target, times = numbers_[i % 3], phases[i % 4], targets[(i + i // 3) % 3], 1 + (i + i // 12) % 2
-        if phase == "start" and number == signal.SIGUSR1:
-            target = "one rank"  # a launcher that has hardly begun to run is ended by it, as any program is
         try:
             tell(bench, number, phase, target, times)
             bench.count(SIGNALS[number] + (" twice" if times == 2 else ""), target, phase)
