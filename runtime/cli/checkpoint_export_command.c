@@ -107,7 +107,7 @@ const shd_command shd_command_checkpoint_export = {
         "With --format hf, TO is a folder that GPT2LMHeadModel or LlamaForCausalLM loads with from_pretrained; the\n"
         "tokenizer is yours to add.\n"
         "All that is read is checked against the checkpoint's checksums, and what is written appears only when it is\n"
-        "complete. Memory does not grow with the model. Prints TO.",
+        "complete; a file that is there already is replaced then. Memory does not grow with the model. Prints TO.",
     .options = options,
     .examples = "sherd checkpoint export runs/demo/checkpoints demo.safetensors\n"
                 "sherd checkpoint export runs/gpt2/checkpoints/step-00001200 gpt2-hf --format hf --dtype bf16",

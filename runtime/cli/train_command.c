@@ -281,7 +281,10 @@ const shd_command shd_command_train = {
     .about =
         "Checks the whole job, then trains it on RANKS processes of this host (run.ranks, by default 1), and writes\n"
         "metrics.jsonl and checkpoints below run.dir. Started again, it goes on from the newest checkpoint.\n"
-        "TERM and INT save after the step that is running and stop; USR1 saves and goes on.\n\n"
+        "TERM, INT and HUP save after the step that is running and stop; USR1 saves and goes on. INT and HUP are "
+        "ignored\n"
+        "where they are ignored at the start (nohup; a shell that starts jobs by '&' in a script ignores INT for "
+        "them).\n\n"
         "Without -n, inside a job of torchrun or 'sherd run', it joins that job as one of its ranks.\n"
         "With train.sum_order fixed (the default here) the result has the same bits for every number of ranks and "
         "every stage.",

@@ -132,6 +132,11 @@ static void take_signal(int signal) {
         _exit(SHD_EXIT_SIGNAL + signal);
 }
 
+/* What stops a run once it is saved. Ranks tell each other by bits, in this order; where there are several, the first one
+ * counts. */
+static const int stop_signals[] = {SIGTERM, SIGINT, SIGHUP};
+enum { STOP_SIGNALS = sizeof stop_signals / sizeof *stop_signals };
+
 static void watch_signals(const shd_train_rank *rank) {
     launched = rank->launched;
     if (rank->slot) slot = rank->slot;
@@ -146,8 +151,11 @@ static void watch_signals(const shd_train_rank *rank) {
         signal(SIGALRM, end_overdue);
     }
     const struct sigaction action = {.sa_handler = take_signal, .sa_flags = SA_RESTART};
-    sigaction(SIGTERM, &action, NULL);
-    sigaction(SIGINT, &action, NULL);
+    for (int i = 0; i < STOP_SIGNALS; i++) {
+        struct sigaction before; /* nohup, and `&` in a script, want some of them ignored */
+        if (sigaction(stop_signals[i], NULL, &before) == 0 && before.sa_handler != SIG_IGN)
+            sigaction(stop_signals[i], &action, NULL);
+    }
     sigaction(SIGUSR1, &action, NULL);
     sigset_t save; /* held since the program's start */
     sigemptyset(&save);
@@ -155,10 +163,6 @@ static void watch_signals(const shd_train_rank *rank) {
     sigprocmask(SIG_UNBLOCK, &save, NULL);
     signal(SIGTTOU, SIG_IGN); /* a rank's group is in the background: its writes must not stop it */
 }
-
-/* What ranks tell each other of the signals that stop them, by bits; where there are several, the first one counts. */
-static const int stop_signals[] = {SIGTERM, SIGINT};
-enum { STOP_SIGNALS = sizeof stop_signals / sizeof *stop_signals };
 
 static uint32_t stopping(void *user) {
     rank_view *view = user;

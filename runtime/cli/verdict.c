@@ -34,7 +34,7 @@ void shd_report_take_cause(shd_launch_report *report, const shd_cause *cause) {
 /* The signal that told a rank itself, not the launcher, to stop, by its exit code; 0: it ended otherwise. */
 static int stopped_by(const shd_launch_report *report) {
     int signal = report->signal ? 0 : report->exit_code - SHD_EXIT_SIGNAL;
-    return signal == SIGTERM || signal == SIGINT ? signal : 0;
+    return signal == SIGTERM || signal == SIGINT || signal == SIGHUP ? signal : 0;
 }
 
 void shd_report_say(const shd_launch *launch, const shd_launch_report *report) {

@@ -429,12 +429,16 @@ class Train(unittest.TestCase):
                 pass
         return ranks
 
-    def start_long_job(self, ranks="2", settings=(), options=()):
+    def start_long_job(self, ranks="2", settings=(), options=(), ignored=()):
+        def prepare():
+            os.setpgrp()
+            for number in ignored:
+                signal.signal(number, signal.SIG_IGN)
         run = tempfile.mkdtemp(dir=self.folder.name)
         clean = {k: v for k, v in os.environ.items() if k not in ("RANK", "WORLD_SIZE")}
         job = subprocess.Popen([SHERD, "train", self.job, "-n", ranks, *options, "--set", "train.steps=1000000", "--set", "checkpoint.every=0", "--set", f"run.dir={run}",
                                 *(word for setting in settings for word in ("--set", setting))],
-                               stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=clean, preexec_fn=os.setpgrp)
+                               stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=clean, preexec_fn=prepare)
         self.addCleanup(job.stderr.close)
         job.run_dir = run
         deadline = time.time() + 60
@@ -484,8 +488,8 @@ class Train(unittest.TestCase):
                 self.assertLess(time.time(), deadline)
                 time.sleep(0.005)
 
-    def test_term_and_int_stop_the_job_between_steps(self):
-        for number, ranks, every in ((signal.SIGTERM, "2", 0), (signal.SIGINT, "2", 1000000), (signal.SIGTERM, "1", 1000000)):
+    def test_term_int_and_hup_stop_the_job_between_steps(self):
+        for number, ranks, every in ((signal.SIGTERM, "2", 0), (signal.SIGINT, "2", 1000000), (signal.SIGHUP, "1", 1000000)):
             job = self.start_long_job(ranks, settings=(f"checkpoint.every={every}",))
             job.send_signal(number)
             self.assertEqual(job.wait(timeout=10), 128 + number)
@@ -495,6 +499,23 @@ class Train(unittest.TestCase):
             self.assertNotIn("failed", said)
             with open(os.path.join(job.run_dir, "metrics.jsonl")) as file:
                 self.assertTrue(file.read().endswith("}\n"))
+
+    def test_signals_that_were_ignored_at_the_start_stay_so(self):
+        ignored = (signal.SIGINT, signal.SIGHUP)  # as nohup does, and a shell for what a script starts by `&`
+        for ranks in ("1", "2"):
+            job = self.start_long_job(ranks, ignored=ignored)
+            for pid in [job.pid, *self.ranks_of(job.pid).values()]:
+                for number in ignored:
+                    os.kill(pid, number)
+            rows = os.path.join(job.run_dir, "metrics.jsonl")
+            bytes_then = os.path.getsize(rows)
+            deadline = time.time() + 20
+            while os.path.getsize(rows) < bytes_then + 2000:
+                self.assertLess(time.time(), deadline)
+                self.assertIsNone(job.poll())
+                time.sleep(0.01)
+            job.send_signal(signal.SIGTERM)
+            self.assertEqual(job.wait(timeout=10), 143)
 
     def test_a_second_job_in_the_same_folders_is_refused(self):
         for ranks in ("1", "2"):

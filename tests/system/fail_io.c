@@ -3,7 +3,7 @@
  * SHERD_TEST_IO is "WHAT:N:RANK:FOLDER"; WHAT is "kill", just before the call; or the number of an error, which this call
  * returns and, with a plus behind the number, all later ones too. "poor" is a file system that can little, for all ranks:
  * no O_DIRECT, no locks on files but ".sherd-lock", no renameat2, reads and writes of fewer bytes than asked for, and
- * interrupted ones. Counted are calls that make, write, sync, rename or remove something below FOLDER, in all
+ * interrupted ones. "bad" is one with a bad sector in each file of a rank: all its reads of them fail with EIO. Counted are calls that make, write, sync, rename or remove something below FOLDER, in all
  * threads of the process whose environment says RANK. */
 #include <dlfcn.h>
 #include <errno.h>
@@ -101,10 +101,20 @@ int renameat2(int descriptor, const char *path, int to_descriptor, const char *t
     return fails(below) ? -1 : NEXT(renameat2)(descriptor, path, to_descriptor, to, flags);
 }
 
+static bool is_bad(bool below, int descriptor) {
+    char link[64], path[PATH_MAX] = "";
+    const char *order = getenv("SHERD_TEST_IO"), *rank = getenv("RANK");
+    if (!below || !order || !rank || strncmp(order, "bad:0:", 6) || strncmp(order + 6, rank, strlen(rank)))
+        return false;
+    snprintf(link, sizeof link, "/proc/self/fd/%d", descriptor);
+    return readlink(link, path, sizeof path - 1) > 0 && strstr(path, "/rank-");
+}
+
 #define MOVES(name, bytes_type, offset_type, writes)                                                                   \
     ssize_t name(int descriptor, bytes_type bytes, size_t count, offset_type at) {                                     \
         bool below = is_descriptor_below(descriptor);                                                                  \
         if (writes && fails(below)) return -1;                                                                         \
+        if (!writes && is_bad(below, descriptor)) return errno = EIO, -1;                                              \
         size_t some = portion(below, count);                                                                           \
         if (some > 0 || count == 0) return NEXT(name)(descriptor, bytes, some, at);                                    \
         errno = EINTR;                                                                                                 \

@@ -7,7 +7,7 @@ usage: test_checkpoint_disk.py SHERD [--times N] [--calls N] [--fail-io PATH] [-
 Small disks are tmpfs in a mount namespace of the test's own, and rights are those of a user without any; where the test
 may not mount or change its user, these checks are skipped with a note.  --times repeats all with other layouts and moments.
 failing-calls: system calls on files of checkpoints that fail once or from then on, with EIO, EDQUOT or EROFS: each of them in turn when
---calls is 1, every N-th otherwise.  Needs fail_io.c, compiled, at --fail-io.
+--calls is 1, every N-th otherwise.  bad-sector: reads that fail.  Both need fail_io.c, compiled, at --fail-io.
 """
 import argparse
 import errno
@@ -283,8 +283,29 @@ def check_poor_disk(bench):
     bench.counts["a poor file system"] = 2
 
 
+def check_bad_sector(bench):
+    """A checkpoint that a rank cannot read is neither passed over nor harmed, and the job says what a person may do."""
+    if not bench.fail_io:
+        raise Skipped("without --fail-io")
+    run_dir, folder = bench.new_folder(), bench.new_folder()
+    keys = ["checkpoint.every=2", "optimizer.schedule=constant", f"checkpoint.dir={folder}"]
+    with bench.start(["train.steps=4", *keys], run_dir=run_dir) as job:
+        need(job.wait(LIMIT_S) == 0, f"a plain job failed: {job.said()}")
+    with bench.start(["train.steps=6", *keys], ranks=2, run_dir=run_dir, environment=failing(bench.fail_io, "bad", 0, 1, path_of(folder, 4))) as job:
+        code, said = job.wait(LIMIT_S), job.said()
+        need(code == 1 and os.strerror(errno.EIO) in said, f"exit code {code}: {said}")
+        need("checkpoint.resume: PATH goes on from an older one" in said, f"not a word of what to do: {said}")
+        need(complete(folder) == [2, 4], f"complete are {complete(folder)}: {said}")
+    for step in (2, 4):
+        need_whole(bench.sherd, path_of(folder, step))
+    with bench.start(["train.steps=6", *keys, f"checkpoint.resume={path_of(folder, 2)}"], run_dir=run_dir) as job:
+        code, said = job.wait(LIMIT_S), job.said()
+        need(code == 0 and complete(folder)[-1:] == [6], f"exit code {code}, {complete(folder)}: {said}")
+    bench.counts["a bad sector"] = 1
+
+
 CHECKS = {"poor-disk": check_poor_disk, "failing-calls": check_failing_calls, "full-disk": check_full_disk, "no-inodes": check_no_inodes, "full-for-a-while": check_full_for_a_while, "file-limit": check_file_limit,
-          "read-only": check_read_only, "quota": check_quota, "vanished": check_vanished, "file-at-start": check_file_at_start}
+          "read-only": check_read_only, "quota": check_quota, "vanished": check_vanished, "bad-sector": check_bad_sector, "file-at-start": check_file_at_start}
 
 
 def check_all(arguments):

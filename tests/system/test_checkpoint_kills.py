@@ -14,8 +14,8 @@ when --calls is 1, with every N-th otherwise.  Needs fail_io.c, compiled, at --f
 
 branch: the same of a job that went back to an older checkpoint: no checkpoint of the branch that it left is resumed from once it has saved.
 
-signals: TERM, INT and USR1 to the launcher, to one rank or to all at once, once or twice in a row, --signals times, while jobs
-start, step, evaluate or save.  After TERM and INT the newest checkpoint is that of the step it stopped at, and the exit
+signals: TERM, INT, HUP and USR1 to the launcher, to one rank or to all at once, once or twice in a row, --signals times, while jobs
+start, step, evaluate or save.  After all but USR1 the newest checkpoint is that of the step it stopped at, and the exit
 code 128 + the signal's number; after USR1 the job has saved and goes on.
 
 The defaults take seconds; `--kills 200 --calls 1 --signals 50` is for a run by hand.
@@ -245,7 +245,7 @@ def check_branch(bench, arguments):
 
 
 PHASES = {"start": [], "steps": [], "evaluation": ["train.evaluate_every=1"], "save": ["checkpoint.every=1"]}
-SIGNALS = {signal.SIGTERM: "SIGTERM", signal.SIGINT: "SIGINT", signal.SIGUSR1: "SIGUSR1"}
+SIGNALS = {signal.SIGTERM: "SIGTERM", signal.SIGINT: "SIGINT", signal.SIGUSR1: "SIGUSR1", signal.SIGHUP: "SIGHUP"}
 
 
 def send(bench, job, number, target):
@@ -309,7 +309,7 @@ def tell(bench, number, phase, target, times):
 def check_signals(bench, arguments):
     phases, numbers_, targets = list(PHASES), list(SIGNALS), ("launcher", "one rank", "all")
     for i in range(arguments.signals):
-        number, phase, target, times = numbers_[i % 3], phases[i % 4], targets[(i + i // 3) % 3], 1 + (i + i // 12) % 2
+        number, phase, target, times = numbers_[i % 4], phases[(i + i // 4) % 4], targets[(i + i // 3) % 3], 1 + (i + i // 12) % 2
         try:
             tell(bench, number, phase, target, times)
             bench.count(SIGNALS[number] + (" twice" if times == 2 else ""), target, phase)

@@ -173,9 +173,9 @@ def check_pause(bench, expected):
 
 
 def check_stop(bench, expected):
-    """TERM and INT: all ranks stop at one step boundary; started again the job ends with the same bits."""
+    """TERM, INT and HUP: all ranks stop at one step boundary; started again the job ends with the same bits."""
     for number, name, layout in ((signal.SIGTERM, "SIGTERM", (2, 3, "shared")), (signal.SIGINT, "SIGINT", (4, 3, "copy")),
-                                 (signal.SIGTERM, "SIGTERM", (2, 0, "auto"))):
+                                 (signal.SIGHUP, "SIGHUP", (2, 0, "auto"))):
         with bench.start(layout) as job:
             reach(bench, job, "steps", None)
             began = time.monotonic()
