@@ -37,7 +37,22 @@ static void log_saved(const shd_saver *saver, const sherd_save_result *result) {
             (long long)result->step, stored / unit, raw / unit, unit > 1 << 10 ? "MiB" : "KiB", result->seconds);
 }
 
+/* Says when checkpoint.dir is not the folder that it was: a save makes one that is missing. */
+static void watch_folder(shd_saver *saver) {
+    shd_folder_id folder;
+    const char *path = saver->job->checkpoint.dir;
+    if (!saver->speaks || shd_folder_identify(path, &folder) != SHERD_OK) return;
+    const shd_folder_id before = saver->folder;
+    saver->folder = folder;
+    if (saver->total.saved_count > 0 && (folder.device != before.device || folder.inode != before.inode))
+        shd_log(SHERD_LOG_WARN,
+                "%s is another folder than at the save before: somebody has removed or replaced it, with all "
+                "checkpoints in it, and with the lock that keeps other jobs out",
+                path);
+}
+
 static void note_saved(shd_saver *saver, const sherd_save_result *result) {
+    watch_folder(saver);
     saver->failures_in_row = 0;
     saver->saved_step = result->step;
     saver->total.saved_count++;

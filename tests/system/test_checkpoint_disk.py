@@ -222,6 +222,24 @@ def check_vanished(bench):
         bench.counts[what] = bench.counts.get(what, 0) + 1
 
 
+def check_replaced(bench):
+    """The folder of checkpoints is moved away between saves: the next one makes another, and that is said."""
+    parent = bench.new_folder()
+    folder = os.path.join(parent, "checkpoints")
+    with bench.start(["train.steps=1000000", "checkpoint.every=5", f"checkpoint.dir={folder}", "checkpoint.on_error=continue"]) as job:
+        job.wait_for(lambda: os.path.isdir(folder) and complete(folder), "a checkpoint", PAUSE_S)
+        os.rename(folder, folder + "-moved")
+        job.wait_for(lambda: os.path.isdir(folder) and complete(folder), "a checkpoint in the other folder", PAUSE_S)
+        job.launcher.terminate()
+        need(job.wait(LIMIT_S) == 143, f"not stopped: {job.said()}")
+        said = job.said()
+    need(said.count(f"{folder} is another folder than at the save before") == 1, f"does not say once that it is another folder: {said}")
+    for where in (folder, folder + "-moved"):
+        for step in complete(where):
+            need_whole(bench.sherd, path_of(where, step))
+    bench.counts["the folder moved away between saves"] = 1
+
+
 def check_file_at_start(bench):
     folder = os.path.join(bench.new_folder(), "checkpoints")
     open(folder, "x").close()
@@ -305,7 +323,7 @@ def check_bad_sector(bench):
 
 
 CHECKS = {"poor-disk": check_poor_disk, "failing-calls": check_failing_calls, "full-disk": check_full_disk, "no-inodes": check_no_inodes, "full-for-a-while": check_full_for_a_while, "file-limit": check_file_limit,
-          "read-only": check_read_only, "quota": check_quota, "vanished": check_vanished, "bad-sector": check_bad_sector, "file-at-start": check_file_at_start}
+          "read-only": check_read_only, "quota": check_quota, "vanished": check_vanished, "replaced": check_replaced, "bad-sector": check_bad_sector, "file-at-start": check_file_at_start}
 
 
 def check_all(arguments):

@@ -159,15 +159,17 @@ SHERD_API sherd_status sherd_session_save(sherd_session *session, const char *di
 
 /* Begins to write a checkpoint of the state as it is now, and returns at once. With options.checkpoint.async threads of
  * each rank write it during the coming step, straight from parameters and optimizer state: an update waits until what it
- * changes has been written. The end of a step in which every rank has written all commits it: until then it does not
+ * changes has been encoded. The end of a step in which every rank has written all commits it: until then it does not
  * count as a checkpoint, and readers do not see it. Evaluations may come in between. Without async it is written in this
  * call. A save that fails removes what it has written, leaves older checkpoints as they are, and never ends the session:
  * what became of it tells sherd_session_save_result. Destroying the session gives up a save that is not committed; a step
  * that fails with NUMERIC commits it first.
  * `dir`: a folder, made where it is missing. `note`: a JSON object stored in the manifest (a trainer's own state), or
  * NULL; it must be the same, or may be NULL, on other ranks than 0, whose is stored.
+ * The first commit into a folder moves checkpoints of more steps than this session started from out of the way, renamed
+ * to step-….aside-…: they are of a run that this one does not go on from.
  * Owns: copies `dir` and `note`. Collective; at step boundaries.
- * Fails: STATE (between no two steps; the last save has not ended), ARGUMENT, MEMORY; COMM and worse. */
+ * Fails: STATE (between no two steps; the last save has not ended), ARGUMENT; COMM and worse. */
 SHERD_API sherd_status sherd_session_save_begin(sherd_session *session, const char *dir, const char *note);
 
 /* Whether a save has begun and not ended; the same on all ranks. */
@@ -198,7 +200,8 @@ typedef struct sherd_load {
     /* Parameters only: optimizer state, step count and loss scale start anew. Default false. */
     bool weights_only;
     /* [skip_pattern_count], shell patterns over tensor names, in which * matches dots too: such tensors, and their
-     * optimizer state, are left as they are; each must match a tensor of the session. Borrowed. Default NULL. */
+     * optimizer state, are left as they are (with weights_only all optimizer state starts anew); each must match a tensor
+     * of the session or of the checkpoint. Borrowed. Default NULL. */
     const char *const *skip_patterns;
     int32_t skip_pattern_count; /* default 0 */
 } sherd_load;
