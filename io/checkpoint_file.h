@@ -27,7 +27,6 @@ sherd_status shd_rank_file_path(char out[SHD_PATH_BYTES], const char *folder, in
 /* A file in the making. */
 typedef struct shd_rank_file_maker {
     int descriptor; /* holds a shared lock (flock), so that the file can be told from a dead job's */
-    bool direct;
     int32_t rank;
     int64_t step;
     uint64_t index_hash; /* since finish, as is `bytes` */

@@ -46,9 +46,9 @@ static bool has_manifest(const char *folder) {
     return shd_path_make(path, "%s/" SHD_MANIFEST_NAME, folder) == SHERD_OK && access(path, F_OK) == 0;
 }
 
-/* The folders of most steps: with a manifest, without, and not to be looked into. NULL: there is none. */
+/* The folders of most steps: with a manifest, and not to be looked into. NULL: there is none. */
 typedef struct newest_folders {
-    const shd_step_folder *complete, *incomplete, *hidden;
+    const shd_step_folder *complete, *hidden;
     int hidden_cause; /* errno */
 } newest_folders;
 
@@ -57,9 +57,7 @@ static sherd_status weigh(const char *parent, const shd_step_folder *folder, new
     SHD_TRY(shd_path_make(path, "%s/%s", parent, folder->name));
     if (has_manifest(path)) {
         newest->complete = folder;
-    } else if (errno == ENOENT || errno == ENOTDIR) {
-        newest->incomplete = folder;
-    } else {
+    } else if (errno != ENOENT && errno != ENOTDIR) {
         newest->hidden = folder;
         newest->hidden_cause = errno;
     }
@@ -94,24 +92,20 @@ static sherd_status copy_path(const char *parent, const shd_step_folder *folder,
     return *out ? SHERD_OK : shd_fail(SHERD_MEMORY, "out of memory for a path");
 }
 
-static sherd_status find(const char *parent, bool incomplete, char **found) {
+static sherd_status find(const char *parent, char **found) {
     newest_folders newest = {0};
     shd_keep *keep = shd_keep_create();
     char *path = NULL;
     if (!keep) return shd_fail(SHERD_MEMORY, "out of memory for a list of checkpoints");
     sherd_status status = find_newest(parent, keep, &newest);
-    if (status == SHERD_OK && !incomplete) status = copy_path(parent, newest.complete, &path);
-    if (status == SHERD_OK && incomplete && is_newer(newest.incomplete, newest.complete))
-        status = copy_path(parent, newest.incomplete, &path);
+    if (status == SHERD_OK) status = copy_path(parent, newest.complete, &path);
     shd_keep_destroy(keep);
     if (status == SHERD_OK) *found = path;
     return status;
 }
 
-sherd_status shd_checkpoint_find_incomplete(const char *parent, char **found) { return find(parent, true, found); }
-
 sherd_status shd_checkpoint_find(const char *path, char **found) {
-    if (!has_manifest(path)) return find(path, false, found);
+    if (!has_manifest(path)) return find(path, found);
     char *copy = NULL;
     if (shd_step_name_of_path(path).kind != SHD_STEP_PARTIAL) {
         copy = shd_strdup(path);

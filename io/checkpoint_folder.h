@@ -51,9 +51,6 @@ sherd_status shd_checkpoint_partial_path(char out[SHD_PATH_BYTES], const char *p
  * is none (also when `path` does not exist); release it with shd_free. Folders without a manifest, partial ones and
  * foreign names do not count. Fails: IO (`path`, or a newer step-* folder in it, cannot be looked into), MEMORY. */
 sherd_status shd_checkpoint_find(const char *path, char **found);
-/* A folder in `parent` that is named as a checkpoint of more steps than the newest complete one, but has no manifest:
- * NULL when there is none. Owned and failing like that. */
-sherd_status shd_checkpoint_find_incomplete(const char *parent, char **found);
 
 /* Makes the partial folder at `path`, and what is missing above it, unless a peer has, and says that it is somebody's
  * until shd_file_close(*descriptor): hold it until the save's end, and make no file in the folder without.

@@ -235,34 +235,3 @@ sherd_status shd_checkpoint_read(const shd_checkpoint *checkpoint, const shd_che
     shd_reader_destroy(reader);
     return status;
 }
-
-/* How many values a state of a tensor has. */
-static sherd_status find_count(const shd_checkpoint_manifest *manifest, const char *tensor, const char *state,
-                               int64_t *count) {
-    int64_t states = manifest->state_count;
-    for (int32_t t = 0; t < manifest->tensor_count; t++) {
-        if (strcmp(manifest->tensors[t].name, tensor) != 0) continue;
-        const shd_checkpoint_value *values = &manifest->values[t * (1 + states)];
-        if (strcmp(state, SHD_CHECKPOINT_PARAMETER) == 0) {
-            *count = values[0].element_count;
-            return SHERD_OK;
-        }
-        for (int64_t s = 0; s < states; s++)
-            if (strcmp(manifest->state_names[s], state) == 0) {
-                *count = values[1 + s].element_count;
-                return SHERD_OK;
-            }
-    }
-    return shd_fail(SHERD_DATA, "the checkpoint has no %s of a tensor %s", state, tensor);
-}
-
-sherd_status shd_checkpoint_stream(const shd_checkpoint *checkpoint, const char *tensor, const char *state,
-                                   const shd_reader_convert *convert, shd_value_sink sink, void *user) {
-    shd_reader *reader = NULL;
-    int64_t count = 0;
-    SHD_TRY(find_count(shd_checkpoint_content(checkpoint), tensor, state, &count));
-    SHD_TRY(shd_reader_create(checkpoint, &reader));
-    sherd_status status = shd_reader_stream(reader, tensor, state, 0, count, convert, sink, user);
-    shd_reader_destroy(reader);
-    return status;
-}

@@ -63,11 +63,9 @@ typedef sherd_status (*shd_value_sink)(void *user, const float *values, int64_t 
 sherd_status shd_reader_stream(shd_reader *reader, const char *tensor, const char *state, int64_t first, int64_t count,
                                const shd_reader_convert *convert, shd_value_sink sink, void *user);
 
-/* The same with a reader of its own, for one use; streaming gives all elements of a state that the manifest has. */
+/* Reads with a reader of its own, for one use. */
 sherd_status shd_checkpoint_read(const shd_checkpoint *checkpoint, const shd_checkpoint_slice *wanted, int64_t count,
                                  const shd_reader_config *config);
-sherd_status shd_checkpoint_stream(const shd_checkpoint *checkpoint, const char *tensor, const char *state,
-                                   const shd_reader_convert *convert, shd_value_sink sink, void *user);
 
 /* What is wrong, in one piece of a checkpoint. */
 typedef struct shd_damage {

@@ -1,6 +1,6 @@
 #include "checkpoints.h"
 
-#include "io/checkpoint_append.h"
+#include "checkpoint_append.h"
 #include "io/checkpoint_file.h"
 #include "runtime/base/dtype.h"
 

@@ -1,6 +1,6 @@
 #include "tests/io/stored_job.h"
 
-#include "io/checkpoint_append.h"
+#include "checkpoint_append.h"
 #include "io/checkpoint_block.h"
 #include "io/checkpoint_folder.h"
 #include "io/checkpoint_manifest.h"

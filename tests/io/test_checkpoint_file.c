@@ -1,4 +1,4 @@
-#include "io/checkpoint_append.h"
+#include "checkpoint_append.h"
 #include "io/checkpoint_file.h"
 #include "runtime/base/dtype.h"
 #include "runtime/base/memory.h"

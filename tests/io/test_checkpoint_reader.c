@@ -1,4 +1,4 @@
-#include "io/checkpoint_append.h"
+#include "checkpoint_append.h"
 #include "io/checkpoint_block.h"
 #include "io/checkpoint_folder.h"
 #include "runtime/base/arith.h"

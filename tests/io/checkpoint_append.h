@@ -1,7 +1,7 @@
-/* A rank's file of a checkpoint, written by one thread from values as they come: for tools (import, reshard). Training
- * writes with io/checkpoint_writer.h. */
-#ifndef SHD_IO_CHECKPOINT_APPEND_H
-#define SHD_IO_CHECKPOINT_APPEND_H
+/* A rank's file of a checkpoint, block after block from values as they come: for tests that want files of their own, of
+ * any order and content. */
+#ifndef TESTS_IO_CHECKPOINT_APPEND_H
+#define TESTS_IO_CHECKPOINT_APPEND_H
 
 #include <sherd/dtype.h>
 #include <sherd/status.h>
