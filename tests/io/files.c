@@ -1,5 +1,7 @@
 #include "files.h"
 
+#include "tests/support/scratch.h"
+
 #include <criterion/criterion.h>
 #include <dirent.h>
 #include <stdio.h>
@@ -32,10 +34,8 @@ void release_taken(void *mark) {
 }
 
 char *make_folder(void) {
-    const char *base = getenv("TMPDIR"), *memory = "/dev/shm";
-    if (!base) base = access(memory, W_OK) == 0 ? memory : "/tmp"; /* syncing costs nothing there */
-    char *path = path_in(base, "sherd-test-XXXXXX");
-    cr_assert_not_null(mkdtemp(path));
+    char *path = take(SCRATCH_BYTES);
+    cr_assert(scratch_folder(path));
     return path;
 }
 

@@ -1,6 +1,7 @@
 #include "tests/io/make_job.h"
 
 #include "tests/io/bad_jobs.h"
+#include "tests/support/scratch.h"
 
 #include <ftw.h>
 #include <stdio.h>
@@ -14,10 +15,10 @@ static void stop(const char *what) {
     exit(1);
 }
 
-static char folder[] = "/tmp/sherd-test-XXXXXX";
+static char folder[SCRATCH_BYTES];
 
 void enter_fresh_folder(void) {
-    if (!mkdtemp(folder) || chdir(folder) != 0) stop("a folder for the test");
+    if (!scratch_folder(folder) || chdir(folder) != 0) stop("a folder for the test");
 }
 
 static int remove_one(const char *path, const struct stat *about, int kind, struct FTW *place) {

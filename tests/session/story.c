@@ -1,6 +1,7 @@
 #include "session/story.h"
 
 #include "runtime/base/dtype.h"
+#include "tests/support/scratch.h"
 
 #include <dirent.h>
 #include <stdio.h>
@@ -155,8 +156,7 @@ bool is_same_story(const story *a, const story *b) {
 }
 
 void make_folder(char *dir) {
-    strcpy(dir, "/tmp/sherd-session-XXXXXX");
-    if (!mkdtemp(dir)) abort();
+    if (!scratch_folder(dir)) abort();
 }
 
 void remove_folder(const char *dir) {

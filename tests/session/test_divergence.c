@@ -2,6 +2,7 @@
 #include "runtime/session/setup.h"
 #include "support/ranks.h"
 #include "support/toy.h"
+#include "tests/support/scratch.h"
 
 #include <criterion/criterion.h>
 #include <stdio.h>
@@ -77,8 +78,8 @@ static int diverge(void *user, const sherd_options *options) {
 }
 
 static void diverge_everywhere(divergence how) {
-    char dir[] = "/tmp/sherd-divergence-XXXXXX", command[64];
-    cr_assert_not_null(mkdtemp(dir));
+    char dir[SCRATCH_BYTES], command[64];
+    cr_assert(scratch_folder(dir));
     for (int stage = 0; stage <= 3; stage++)
         for (int gather = SHERD_GATHER_SHARED; gather <= SHERD_GATHER_COPY; gather++)
             for (int late = 0; late <= 1; late++) {

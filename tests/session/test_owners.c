@@ -3,6 +3,7 @@
 #include "support/ranks.h"
 #include "support/textbook.h"
 #include "support/textbook_whole.h"
+#include "tests/support/scratch.h"
 
 #include <criterion/criterion.h>
 #include <stdio.h>
@@ -281,8 +282,8 @@ Test(owners, adafactor_runs_in_replicas, .timeout = 60) { train_replicated(SHERD
 
 static void train_on(sherd_optimizer_kind kind, sherd_dtype precision) {
     static final straight, resumed;
-    char dir[] = "/tmp/sherd-whole-XXXXXX", command[64];
-    cr_assert_not_null(mkdtemp(dir));
+    char dir[SCRATCH_BYTES], command[64];
+    cr_assert(scratch_folder(dir));
     snprintf(command, sizeof command, "rm -rf %s", dir);
     for (int ranks = 1; ranks <= 3; ranks++)
         for (int stage = 0; stage <= 3; stage++) {

@@ -3,6 +3,7 @@
 #include "runtime/base/dtype.h"
 #include "support/ranks.h"
 #include "support/toy.h"
+#include "tests/support/scratch.h"
 
 #include <criterion/criterion.h>
 #include <math.h>
@@ -256,10 +257,7 @@ Test(precision, a_skipped_step_leaves_moments_in_8_bits_as_they_were, .timeout =
     check_skipped_steps(SHERD_INT8);
 }
 
-static void make_folder(char *dir) {
-    strcpy(dir, "/tmp/sherd-precision-XXXXXX");
-    cr_assert_not_null(mkdtemp(dir));
-}
+static void make_folder(char *dir) { cr_assert(scratch_folder(dir)); }
 
 static void remove_folder(const char *dir) {
     char command[200];

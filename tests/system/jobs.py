@@ -19,6 +19,7 @@ for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
 
 LAUNCHER_VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 MARK = "SHERD_SYSTEM_TEST"
+DISK = "/var/tmp" if os.access("/var/tmp", os.W_OK) else None  # where TMPDIR may be memory
 
 JOB = """name: system
 model: {{family: gpt2, vocab_size: 256, context: 16, d_model: 32, n_layer: 3, n_head: 2}}

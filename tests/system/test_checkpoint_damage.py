@@ -23,7 +23,7 @@ import sys
 import tempfile
 
 from checkpoints import LIMIT_S, RankFile, complete, files_of, path_of, verify, weights
-from jobs import Failure, Job, need, read, run_checks, write_files
+from jobs import DISK, Failure, Job, need, read, run_checks, write_files
 
 OLDER, NEWER, STEPS = 4, 8, 12
 MANIFEST = "manifest.json"
@@ -246,7 +246,7 @@ def main():
     parser.add_argument("--only", help="one check by name")
     parser.add_argument("--table", action="store_true", help="print what was done how often")
     arguments = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="sherd-damage-") as folder:
+    with tempfile.TemporaryDirectory(prefix="sherd-damage-", dir=DISK) as folder:
         bench = Bench(arguments, folder)
         failed = run_checks({"flips": check_flips, "sizes": check_sizes, "files": check_files, "fallback": check_fallback}, arguments.only, bench)
         if arguments.table:

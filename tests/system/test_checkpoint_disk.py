@@ -21,7 +21,7 @@ import tempfile
 import time
 
 from checkpoints import LIMIT_S, complete, failing, need_whole, others, path_of, weights
-from jobs import Failure, Job, need, write_files
+from jobs import DISK, Failure, Job, need, write_files
 
 INSIDE = "--inside-namespace"
 NOBODY = 65534
@@ -328,7 +328,7 @@ CHECKS = {"poor-disk": check_poor_disk, "failing-calls": check_failing_calls, "f
 
 def check_all(arguments):
     failed = 0
-    with tempfile.TemporaryDirectory(prefix="sherd-disk-") as folder:
+    with tempfile.TemporaryDirectory(prefix="sherd-disk-", dir=DISK) as folder:
         bench = Bench(arguments, folder)
         for name, check in CHECKS.items():
             if arguments.only not in (None, name):

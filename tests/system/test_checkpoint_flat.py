@@ -15,7 +15,7 @@ import tempfile
 import time
 
 from checkpoints import complete
-from jobs import Failure, Job, need, read, write_files
+from jobs import DISK, Failure, Job, need, read, write_files
 
 GROWTH_BYTES = 256 << 10
 LIMIT_S = 120
@@ -84,7 +84,7 @@ def main():
     failed = 0
     if arguments.table:
         print("| stage | async | process | saves | resident KiB, first and last | threads | descriptors |\n| --- | --- | --- | --- | --- | --- | --- |")
-    with tempfile.TemporaryDirectory(prefix="sherd-flat-") as folder:
+    with tempfile.TemporaryDirectory(prefix="sherd-flat-", dir=DISK) as folder:
         job = write_files(folder)
         for stage, asynchronous in ((3, "true"), (0, "true"), (3, "false")):
             try:

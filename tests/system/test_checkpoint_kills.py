@@ -32,7 +32,7 @@ import tempfile
 import time
 
 from checkpoints import complete, failing, need_whole, others, path_of, weights
-from jobs import Failure, Job, need, run_checks, write_files
+from jobs import DISK, Failure, Job, need, run_checks, write_files
 
 STEPS = 40
 RANKS, STAGES = (1, 2, 3), (0, 3)
@@ -328,7 +328,7 @@ def main():
     parser.add_argument("--only", choices=("kills", "calls", "branch", "signals"), help="one check")
     parser.add_argument("--table", action="store_true", help="print what was done how often")
     arguments = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="sherd-kills-") as folder:
+    with tempfile.TemporaryDirectory(prefix="sherd-kills-", dir=DISK) as folder:
         bench = Bench(arguments, folder)
         failed = run_checks({"kills": check_kills, "calls": check_calls, "branch": check_branch, "signals": check_signals}, arguments.only, bench, arguments)
         if arguments.table:

@@ -18,7 +18,7 @@ import sys
 import tempfile
 import time
 
-from jobs import Failure, Job, need, read, run_checks, write_files
+from jobs import DISK, Failure, Job, need, read, run_checks, write_files
 
 LAYOUTS = [(ranks, stage, gather) for ranks in (2, 4) for stage, gather in ((3, "shared"), (3, "copy"), (0, "auto"))]
 # Settings that make a job spend nearly all its time in one phase, and how long after it was reached to strike, at most.
@@ -240,7 +240,7 @@ def main():
     parser.add_argument("--only", help="one check by name")
     parser.add_argument("--table", action="store_true", help="print what was done and how long the longest took")
     arguments = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="sherd-kills-") as folder:
+    with tempfile.TemporaryDirectory(prefix="sherd-kills-", dir=DISK) as folder:
         bench = Bench(arguments, folder)
         expected = whole_run(bench, (2, 3, "shared"))
         need(len(expected) == STEPS, "rows are missing")
