@@ -115,13 +115,24 @@ static void begin_stop(int signal) {
     alarm(!stop_timeout_given && two_steps_s > stop_timeout_s ? two_steps_s : stop_timeout_s);
 }
 
+/* Before the first step there is nothing to save. A launcher says by what its ranks were stopped. */
+static void end_early(int signal) {
+    static const char term[] = "sherd: stopped by signal 15 (SIGTERM) before the first step\n";
+    static const char interrupt[] = "sherd: stopped by signal 2 (SIGINT) before the first step\n";
+    static const char hangup[] = "sherd: stopped by signal 1 (SIGHUP) before the first step\n";
+    const char *line = signal == SIGTERM ? term : signal == SIGINT ? interrupt : hangup;
+    ssize_t written = launched ? 0 : write(2, line, strlen(line));
+    (void)written;
+    _exit(SHD_EXIT_SIGNAL + signal);
+}
+
 static void take_signal(int signal) {
     if (signal == SIGUSR1)
         save_asked = 1;
     else if (failing)
         return; /* about to end, and to say why */
     else if (!looping)
-        _exit(SHD_EXIT_SIGNAL + signal);
+        end_early(signal);
     else if (!stop_signal)
         begin_stop(signal);
     else if (launched || shd_saving_clock_ms() - stop_ms < SHD_STOP_REPEAT_MS)

@@ -20,7 +20,7 @@ static void ignore(void *user, const shd_damage *damage, int64_t done_bytes, int
     (void)user, (void)damage, (void)done_bytes, (void)total_bytes;
 }
 
-TestSuite(checkpoint_reshard, .init = enter_fresh_folder, .fini = leave_fresh_folder, .timeout = 120);
+TestSuite(checkpoint_reshard, .init = enter_fresh_folder, .fini = leave_fresh_folder);
 
 static shd_checkpoint *pick(const char *path) {
     shd_checkpoint *checkpoint = NULL;
