@@ -64,6 +64,11 @@ static void note_saved(shd_saver *saver, const sherd_save_result *result) {
     if (saver->hooks->saved) saver->hooks->saved(saver->hooks->user, &save);
 }
 
+/* Files that vanish while they are written are no bad data of the job's. */
+static sherd_status failure_of(const sherd_save_result *result) {
+    return result->status == SHERD_DATA ? SHERD_IO : result->status;
+}
+
 /* What ends the run, or OK. */
 static sherd_status note_failed(shd_saver *saver, const sherd_save_result *result, bool last) {
     char why[200] = "";
@@ -78,8 +83,8 @@ static sherd_status note_failed(shd_saver *saver, const sherd_save_result *resul
     else if (ends && !last)
         snprintf(why, sizeof why, "; the run ends: checkpoint.on_error is fail");
     if (ends || last)
-        return shd_fail(result->status, "step %lld could not be saved: %s%s", (long long)result->step, result->cause,
-                        why);
+        return shd_fail(failure_of(result), "step %lld could not be saved: %s%s", (long long)result->step,
+                        result->cause, why);
     if (saver->speaks)
         shd_log(SHERD_LOG_WARN, "step %lld could not be saved: %s; training goes on, older checkpoints are untouched",
                 (long long)result->step, result->cause);
