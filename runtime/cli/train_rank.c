@@ -50,7 +50,7 @@ static volatile double stop_ms; /* when stop_signal came */
 /* Where this rank says that it saves. A launched one shares it with its launcher, which then decides about a second
  * request to stop, and when a stop has taken too long; any other rank decides for itself, with the watch. */
 static shd_saving_slot own_slot, *slot = &own_slot;
-static bool launched;
+static bool launched, is_rank_0;
 static shd_saving_watch watch = {.slots = &own_slot, .rank_count = 1};
 
 static unsigned stop_timeout_s; /* 0: somebody else sees to it */
@@ -126,9 +126,14 @@ static void end_early(int signal) {
     _exit(SHD_EXIT_SIGNAL + signal);
 }
 
-static void take_signal(int signal) {
+/* A launcher passes a request to save on to all its ranks, which hear it at different times, so that some may hear it
+ * again after the save: of those only rank 0 asks the others. A rank that is told by anybody else does, too. */
+static bool is_for_rank_0(const siginfo_t *info) { return launched && !is_rank_0 && info->si_pid == getppid(); }
+
+static void take_signal(int signal, siginfo_t *info, void *context) {
+    (void)context;
     if (signal == SIGUSR1)
-        save_asked = 1;
+        save_asked = save_asked || !is_for_rank_0(info);
     else if (failing)
         return; /* about to end, and to say why */
     else if (!looping)
@@ -150,6 +155,7 @@ enum { STOP_SIGNALS = sizeof stop_signals / sizeof *stop_signals };
 
 static void watch_signals(const shd_train_rank *rank) {
     launched = rank->launched;
+    is_rank_0 = rank->place->rank == 0;
     if (rank->slot) slot = rank->slot;
     watch.slots = slot;
     watch.patience_ms = rank->job->run.timeout_s * 1e3;
@@ -161,7 +167,7 @@ static void watch_signals(const shd_train_rank *rank) {
                  stop_timeout_s);
         signal(SIGALRM, end_overdue);
     }
-    const struct sigaction action = {.sa_handler = take_signal, .sa_flags = SA_RESTART};
+    const struct sigaction action = {.sa_sigaction = take_signal, .sa_flags = SA_RESTART | SA_SIGINFO};
     for (int i = 0; i < STOP_SIGNALS; i++) {
         struct sigaction before; /* nohup, and `&` in a script, want some of them ignored */
         if (sigaction(stop_signals[i], NULL, &before) == 0 && before.sa_handler != SIG_IGN)

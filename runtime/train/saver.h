@@ -36,8 +36,8 @@ typedef struct shd_saver {
     bool asked;         /* a save that was asked for and has not begun */
     bool marked;        /* hooks->saving was told true */
     int32_t failures_in_row;
-    double begun_ms; /* when the newest one was begun, or the run */
-    double wait_ms;  /* what the saves have kept this rank waiting outside of steps, since it was last taken */
+    double begun_ms;      /* when the newest one was begun, or the run */
+    double wait_ms;       /* what the saves have kept this rank waiting outside of steps, since it was last taken */
     shd_folder_id folder; /* of the newest one that is complete, on rank 0 */
     shd_train_saves total;
 } shd_saver;

@@ -650,13 +650,14 @@ class Train(unittest.TestCase):
         self.assertEqual(job.wait(timeout=10), 143)
 
     def test_usr1_saves_and_goes_on(self):
-        for to_rank in (None, 1):
+        for to_rank in (None, 0, 1):
             job = self.start_long_job(settings=("checkpoint.every=0",))
             os.kill(job.pid if to_rank is None else self.ranks_of(job.pid)[to_rank], signal.SIGUSR1)
             found = wait_for(lambda: steps_in(os.path.join(job.run_dir, "checkpoints")))
             rows = os.path.join(job.run_dir, "metrics.jsonl")
             before = os.path.getsize(rows)
-            self.assertTrue(wait_for(lambda: os.path.getsize(rows) > before), "training has ended")
+            self.assertTrue(wait_for(lambda: os.path.getsize(rows) > before + 1000), "training has ended")
+            # One request is one, though the launcher's ranks hear it at different times.
             self.assertEqual(steps_in(os.path.join(job.run_dir, "checkpoints")), found)
             job.terminate()
             self.assertEqual(job.wait(timeout=10), 143)
