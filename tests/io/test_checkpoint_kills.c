@@ -123,13 +123,14 @@ Test(checkpoint_kills, also_where_folders_cannot_be_exchanged, .timeout = 60) {
     kill_everywhere(3, 20);
 }
 
-/* Whatever was going on, and whoever clears up: 200 times. */
-Test(checkpoint_kills, at_random_moments_never_lose_all, .timeout = 60) {
+/* Whatever was going on, and whoever clears up: 200 times, at moments that reach as far as a save takes on this machine. */
+Test(checkpoint_kills, at_random_moments_never_lose_all, .timeout = 300) {
+    enum { SPAN_US = 15000, SPAN_US_MAX = 500000 };
     char *folder = make_folder();
     small_job job = {.parent = folder, .step = 0, .world_size = 2, .id = 1};
     cr_assert_eq(save_job(&job), SHERD_OK);
-    int64_t last = 0;
-    for (int i = 0; i < 200; i++) {
+    int64_t last = 0, span_us = SPAN_US;
+    for (int i = 0, without = 0; i < 200; i++) {
         pid_t child = fork();
         if (child == 0) {
             int32_t removed;
@@ -140,7 +141,7 @@ Test(checkpoint_kills, at_random_moments_never_lose_all, .timeout = 60) {
                 shd_checkpoint_retain(folder, &(shd_checkpoint_retention){.keep = 1}, job.step, job.id);
             }
         }
-        const struct timespec pause = {.tv_nsec = 1000 * (rand() % 15000)};
+        const struct timespec pause = {.tv_nsec = 1000 * (rand() % span_us)};
         nanosleep(&pause, NULL);
         int status;
         kill(child, SIGKILL);
@@ -153,6 +154,8 @@ Test(checkpoint_kills, at_random_moments_never_lose_all, .timeout = 60) {
         cr_assert_geq(step, last, "round %d: an older one is the newest", i);
         cr_assert(loads(&(small_job){.parent = folder, .step = step, .world_size = 2}), "round %d: %s", i,
                   sherd_last_error());
+        without = step > last ? 0 : without + 1;
+        if (without % 10 == 9 && span_us < SPAN_US_MAX) span_us *= 2;
         last = step;
         shd_free(found);
     }
