@@ -2,6 +2,7 @@
 
 #include "io/file.h"
 #include "io/folder.h"
+#include "io/json_line.h"
 #include "runtime/base/arith.h"
 #include "runtime/base/memory.h"
 #include "runtime/base/status.h"
@@ -137,47 +138,20 @@ void shd_metrics_close(shd_metrics *metrics) {
 
 /* --- writing ------------------------------------------------------------------------------------------------------ */
 
-typedef struct line {
-    char bytes[ROW_BYTES];
-    size_t length;
-} line;
-
-static void add_integer(line *row, const char *key, int64_t value) {
-    row->length += (size_t)snprintf(row->bytes + row->length, sizeof row->bytes - row->length, "%s\"%s\":%lld",
-                                    row->length ? "," : "{", key, (long long)value);
-}
-
-static void add_integers(line *row, const char *key, const int64_t *values, int32_t count) {
-    row->length += (size_t)snprintf(row->bytes + row->length, sizeof row->bytes - row->length, ",\"%s\":[", key);
-    for (int32_t i = 0; i < count; i++)
-        row->length += (size_t)snprintf(row->bytes + row->length, sizeof row->bytes - row->length, "%s%lld",
-                                        i ? "," : "", (long long)values[i]);
-    row->length += (size_t)snprintf(row->bytes + row->length, sizeof row->bytes - row->length, "]");
-}
-
 /* "tokens", "tokens_seen"; "samples", … */
-static void add_item_count(line *row, const char *items, const char *ending, int64_t value) {
+static void add_item_count(shd_json_line *row, const char *items, const char *ending, int64_t value) {
     char key[NAME_BYTES];
     snprintf(key, sizeof key, "%s%s", items, ending);
-    add_integer(row, key, value);
+    shd_json_line_integer(row, key, value);
 }
 
-static void add_bool(line *row, const char *key, bool value) {
-    row->length += (size_t)snprintf(row->bytes + row->length, sizeof row->bytes - row->length, ",\"%s\":%s", key,
-                                    value ? "true" : "false");
-}
-
-static void add_real(line *row, const char *key, double value, int digits) {
-    char number[40];
-    if (isfinite(value))
-        snprintf(number, sizeof number, "%.*g", digits, value);
-    else
-        snprintf(number, sizeof number, "\"%s\"", isnan(value) ? "nan" : value > 0 ? "inf" : "-inf");
-    /* The decimal sign follows the program's locale. */
-    char *comma = strchr(number, ',');
-    if (comma) *comma = '.';
-    row->length +=
-        (size_t)snprintf(row->bytes + row->length, sizeof row->bytes - row->length, ",\"%s\":%s", key, number);
+static void add_item_counts(shd_json_line *row, const char *items, const char *ending, const int64_t *values,
+                            int32_t count) {
+    char key[NAME_BYTES];
+    snprintf(key, sizeof key, "source_%s%s", items, ending);
+    shd_json_line_open(row, key, '[');
+    for (int32_t i = 0; i < count; i++) shd_json_line_integer(row, NULL, values[i]);
+    shd_json_line_close(row, ']');
 }
 
 /* The parts in whole units, so that what is printed adds up: microseconds, coarser where nine digits would not hold the
@@ -200,37 +174,37 @@ double shd_metrics_step_ms(const shd_metrics_row *row) {
     return round_parts(row, parts);
 }
 
-static void format_row(const shd_metrics_row *row, line *out) {
+static void format_row(const shd_metrics_row *row, shd_json_line *out) {
     static const char *const names[6] = {"data_ms",      "compute_ms",   "exposed_comm_ms",
                                          "optimizer_ms", "save_wait_ms", "other_ms"};
-    char name[NAME_BYTES];
+    char rate[NAME_BYTES];
     double parts[6], step_ms = round_parts(row, parts);
-    add_integer(out, "step", row->step);
-    add_real(out, "loss", row->loss, 17);
-    add_real(out, "grad_norm", row->grad_norm, 17);
-    add_real(out, "lr", row->lr, 9);
-    if (row->classified) add_real(out, "accuracy", row->accuracy, 17);
+    shd_json_line_open(out, NULL, '{');
+    shd_json_line_integer(out, "step", row->step);
+    shd_json_line_real(out, "loss", row->loss, 17);
+    shd_json_line_real(out, "grad_norm", row->grad_norm, 17);
+    shd_json_line_real(out, "lr", row->lr, 9);
+    if (row->classified) shd_json_line_real(out, "accuracy", row->accuracy, 17);
     if (row->loss_scale > 0) {
-        add_real(out, "loss_scale", row->loss_scale, 17);
-        add_bool(out, "skipped", row->skipped);
+        shd_json_line_real(out, "loss_scale", row->loss_scale, 17);
+        shd_json_line_bool(out, "skipped", row->skipped);
     }
     add_item_count(out, row->items, "", row->tokens);
     add_item_count(out, row->items, "_seen", row->tokens_seen);
-    add_real(out, "step_ms", step_ms, 9);
-    for (int i = 0; i < 6; i++) add_real(out, names[i], parts[i], 9);
-    snprintf(name, sizeof name, "%s_per_s", row->items);
-    add_real(out, name, step_ms > 0 ? (double)row->tokens / step_ms * 1000 : 0, 9);
-    add_integer(out, "peak_bytes", row->peak_bytes);
-    add_integer(out, "data_ready", row->data_ready);
+    shd_json_line_real(out, "step_ms", step_ms, 9);
+    for (int i = 0; i < 6; i++) shd_json_line_real(out, names[i], parts[i], 9);
+    snprintf(rate, sizeof rate, "%s_per_s", row->items);
+    shd_json_line_real(out, rate, step_ms > 0 ? (double)row->tokens / step_ms * 1000 : 0, 9);
+    shd_json_line_integer(out, "peak_bytes", row->peak_bytes);
+    shd_json_line_integer(out, "data_ready", row->data_ready);
     if (row->source_count > 0) {
-        snprintf(name, sizeof name, "source_%s", row->items);
-        add_integers(out, name, row->source_tokens, row->source_count);
-        snprintf(name, sizeof name, "source_%s_seen", row->items);
-        add_integers(out, name, row->source_tokens_seen, row->source_count);
+        add_item_counts(out, row->items, "", row->source_tokens, row->source_count);
+        add_item_counts(out, row->items, "_seen", row->source_tokens_seen, row->source_count);
     }
-    if (row->validated) add_real(out, "validation_loss", row->validation_loss, 17);
-    if (row->validated && row->classified) add_real(out, "validation_accuracy", row->validation_accuracy, 17);
-    out->length += (size_t)snprintf(out->bytes + out->length, sizeof out->bytes - out->length, "}\n");
+    if (row->validated) shd_json_line_real(out, "validation_loss", row->validation_loss, 17);
+    if (row->validated && row->classified) shd_json_line_real(out, "validation_accuracy", row->validation_accuracy, 17);
+    shd_json_line_close(out, '}');
+    shd_json_line_end(out);
 }
 
 /* Appends, with one system call, or not at all. */
@@ -256,7 +230,8 @@ sherd_status shd_metrics_flush(shd_metrics *metrics) {
 }
 
 sherd_status shd_metrics_write(shd_metrics *metrics, const shd_metrics_row *row) {
-    line text = {.length = 0};
+    char bytes[ROW_BYTES];
+    shd_json_line text = shd_json_line_make(bytes, sizeof bytes);
     format_row(row, &text);
     metrics->last_step = row->step;
     sherd_status status = shd_metrics_flush(metrics);

@@ -34,8 +34,8 @@ ARROWS = {
     "runtime/session": BELOW_ENGINE + ["runtime/engine", "io"],
     "runtime/model": ["runtime/base", "runtime/device", "runtime/ops"],
     "runtime/train": ["runtime/base", "runtime/session", "runtime/model", "io"],
-    "runtime/watch": ["runtime/base", "runtime/comm"],
-    "runtime/launch": ["runtime/base", "runtime/comm/store.h", "io/job.h"],
+    "runtime/watch": ["runtime/base", "runtime/comm", "io/events.h"],
+    "runtime/launch": ["runtime/base", "runtime/comm/store.h", "io/job.h", "io/events.h"],
     "runtime/cli": ["runtime/train", "runtime/launch", "io", "shard", "runtime/schedule"],
     "examples": [],
 }
