@@ -5,13 +5,17 @@
 #include "runtime/base/status.h"
 #include "runtime/launch/guard.h"
 #include "runtime/launch/orphan.h"
+#include "runtime/launch/port.h"
 #include "runtime/launch/spawn.h"
 
 #include <errno.h>
 #include <signal.h>
+#include <stdio.h>
 #include <string.h>
+#include <sys/random.h>
 #include <sys/wait.h>
 #include <time.h>
+#include <unistd.h>
 
 /* How long to look for the rank that failed of itself, when one says that another rank failed: a rank that gives back
  * gigabytes takes a while to end. */
@@ -29,6 +33,9 @@ typedef struct launch_job {
     const shd_launch *launch;
     shd_launch_report *report;
     shd_spawn spawn;
+    shd_variables variables;
+    shd_port port;
+    char run_id[33];
     shd_guard guard;
     shd_orphans orphans;
     pid_t *pids; /* of ranks that run; 0 for the others */
@@ -250,11 +257,33 @@ static sherd_status start_all(launch_job *job) {
     return SHERD_OK;
 }
 
+static sherd_status draw_run_id(char id[33]) {
+    unsigned char bytes[16];
+    if (getrandom(bytes, sizeof bytes, 0) != (ssize_t)sizeof bytes)
+        return shd_fail(SHERD_IO, "no random bytes for the run id: %s", strerror(errno));
+    for (size_t i = 0; i < sizeof bytes; i++) snprintf(id + 2 * i, 3, "%02x", bytes[i]);
+    return SHERD_OK;
+}
+
 static sherd_status run(launch_job *job) {
     const shd_launch *launch = job->launch;
     job->pids = shd_alloc((size_t)launch->rank_count, sizeof *job->pids);
     if (!job->pids) return shd_fail(SHERD_MEMORY, "no memory for %d ranks", launch->rank_count);
-    SHD_TRY(shd_spawn_init(&job->spawn, launch->program, launch->argv, launch->rank_count, &job->old_mask));
+    SHD_TRY(shd_port_find(&job->port));
+    SHD_TRY(draw_run_id(job->run_id));
+    const shd_place place = {.local_count = launch->rank_count,
+                             .world_size = launch->rank_count,
+                             .node_count = 1,
+                             .role = "default",
+                             .run_id = job->run_id,
+                             .master_address = "127.0.0.1",
+                             .master_port = job->port.number};
+    SHD_TRY(shd_variables_init(&job->variables, &place));
+    job->spawn = (shd_spawn){.argv = launch->argv,
+                             .program = launch->program ? launch->program : launch->argv[0],
+                             .variables = &job->variables,
+                             .mask = job->old_mask,
+                             .parent = getpid()};
     SHD_TRY(shd_guard_start(&job->guard));
     sherd_status status = start_all(job);
     watch(job);
@@ -266,7 +295,7 @@ sherd_status shd_launch_run(const shd_launch *launch, shd_launch_report *report)
     if (launch->rank_count < 1 || launch->rank_count > SHD_LAUNCH_MAX_RANKS)
         return shd_fail(SHERD_ARGUMENT, "%d ranks: a job has 1 to %d", launch->rank_count, SHD_LAUNCH_MAX_RANKS);
     if (!launch->argv || !launch->argv[0]) return shd_fail(SHERD_ARGUMENT, "no program to run");
-    launch_job job = {.launch = launch, .report = report, .guard.channel = -1};
+    launch_job job = {.launch = launch, .report = report, .guard.channel = -1, .port = SHD_PORT_INIT};
     watch_signals(&job);
     shd_orphans_collect(&job.orphans);
     sherd_status status = run(&job);
@@ -274,7 +303,8 @@ sherd_status shd_launch_run(const shd_launch *launch, shd_launch_report *report)
     shd_orphans_end(&job.orphans);
     unwatch_signals(&job);
     if (job.failure_at_ms > 0) report->failure_ms = shd_clock_ms() - job.failure_at_ms;
-    shd_spawn_fini(&job.spawn);
+    shd_variables_fini(&job.variables);
+    shd_port_release(&job.port);
     shd_free(job.pids);
     return status;
 }
