@@ -53,10 +53,11 @@ typedef struct shd_backend {
     void (*signal)(void *state, int32_t kind, int32_t unit);
     int64_t (*counter)(const void *state, int32_t rank, int32_t kind, int32_t unit);
 
-    /* The movement of shd_comm_gather and shd_comm_reduce. */
+    /* The movement of shd_comm_gather and shd_comm_reduce. *nonfinite: a bit for each place of the shard group whose
+     * contribution holds a number that is not finite; a backend that does not see contributions says 0. */
     sherd_status (*gather)(void *state, void *full, const void *shard, int64_t shard_bytes);
     sherd_status (*reduce)(void *state, float *accumulator, const void *contribution, sherd_dtype dtype,
-                           int64_t shard_count, bool first);
+                           int64_t shard_count, bool first, uint64_t *nonfinite);
     /* That of shd_comm_reduce_replicas and shd_comm_gather_replicas. Optional, both, for backends without replicas. */
     sherd_status (*reduce_replicas)(void *state, float *values, int64_t count, int64_t part_count);
     sherd_status (*gather_replicas)(void *state, float *values, int64_t count, int64_t part_count);

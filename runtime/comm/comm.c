@@ -247,9 +247,18 @@ sherd_status shd_comm_reduce(shd_comm *comm, float *accumulator, const void *con
     if (shard_count && overlap(accumulator, sum_bytes, contribution, full_bytes))
         return shd_fail(SHERD_ARGUMENT, "REDUCE: the accumulator overlaps the contribution");
     SHD_TRY(shd_watch_failure(comm));
-    if (shard_count) SHD_TRY(comm->backend->reduce(comm->state, accumulator, contribution, dtype, shard_count, first));
+    uint64_t nonfinite = 0;
+    if (shard_count)
+        SHD_TRY(comm->backend->reduce(comm->state, accumulator, contribution, dtype, shard_count, first, &nonfinite));
+    comm->nonfinite |= nonfinite;
     count_moved(comm, SHD_COLLECTIVE_REDUCE, SHD_SCOPE_GROUP, shard_bytes);
     return SHERD_OK;
+}
+
+uint64_t shd_comm_take_nonfinite(shd_comm *comm) {
+    uint64_t places = comm->nonfinite;
+    comm->nonfinite = 0;
+    return places;
 }
 
 /* --- over the replicas -------------------------------------------------------------------------------------------- */

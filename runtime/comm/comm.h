@@ -109,6 +109,10 @@ sherd_status shd_comm_gather_shared(shd_comm *comm, int64_t shard_bytes);
 sherd_status shd_comm_reduce(shd_comm *comm, float *accumulator, const void *contribution, sherd_dtype dtype,
                              int64_t shard_count, bool first);
 
+/* A bit for each place of the shard group whose contribution to a reduce of this rank, since this was last asked, held a
+ * number that is not finite: what the reduce has come across, at no cost while sums are finite. */
+uint64_t shd_comm_take_nonfinite(shd_comm *comm);
+
 /* The sum over replicas in two halves. Every rank has `count` values in its EXPORTED arena, at the same offset; replica
  * r's part is shd_part_of(count, part_count, r). reduce: values[i] of the own part = replica 0's + replica 1's + …, each
  * addition rounded to fp32, in order of replicas. gather: the other parts become those of the replicas whose own they

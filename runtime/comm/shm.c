@@ -201,14 +201,14 @@ static sherd_status shm_gather(void *state, void *full, const void *shard, int64
 }
 
 static sherd_status shm_reduce(void *state, float *accumulator, const void *contribution, sherd_dtype dtype,
-                               int64_t shard_count, bool first) {
+                               int64_t shard_count, bool first, uint64_t *nonfinite) {
     shm *comm = state;
     int32_t split = shd_mesh_split(&comm->mesh);
     const unsigned char *shard =
         (const unsigned char *)contribution + shd_mesh_place(&comm->mesh) * shard_count * shd_dtype_bytes(dtype);
     const void *sources[SHD_COMM_MAX_RANKS];
     for (int32_t g = 0; g < split; g++) sources[g] = at_member(comm, SHD_SCOPE_GROUP, g, shard);
-    shd_wide_fold(comm->pool, accumulator, sources, dtype, split, shard_count, first);
+    shd_wide_fold(comm->pool, accumulator, sources, dtype, split, shard_count, first, nonfinite);
     return SHERD_OK;
 }
 

@@ -34,6 +34,7 @@ struct shd_comm {
 
     int64_t exchanges, exchange_bytes; /* posted by this rank; bytes of the last one */
     bool open_exchange;                /* posted and not yet collected */
+    uint64_t nonfinite;                /* shd_comm_take_nonfinite */
 
     shd_wait_notes *notes; /* apart, so that const checks may leave a note */
     shd_comm_stats stats;

@@ -6,6 +6,8 @@
 #include "runtime/engine/internal.h"
 #include "runtime/ops/ops.h"
 
+#include <math.h>
+
 static int32_t longest_program(const shd_engine_config *config) {
     int32_t longest = 1;
     for (int32_t kind = 0; kind < SHD_PROGRAM_KINDS; kind++)
@@ -153,7 +155,12 @@ void shd_engine_view(shd_engine *engine, sherd_view *view) {
 }
 
 void shd_engine_add_loss(shd_engine *engine, const double *terms, int64_t count) {
-    for (int64_t i = 0; i < count; i++) shd_exact_sum_add(&engine->loss, terms[i]);
+    bool finite = true;
+    for (int64_t i = 0; i < count; i++) {
+        shd_exact_sum_add(&engine->loss, terms[i]);
+        finite = finite && isfinite(terms[i]);
+    }
+    if (!finite) shd_engine_suspect_loss(engine);
 }
 
 void shd_engine_add_metric(shd_engine *engine, int32_t metric, const double *terms, int64_t count) {

@@ -106,6 +106,9 @@ double shd_engine_save_wait_ms(const shd_engine *engine);
 /* What the last run of TRAIN (or, loss, targets and metrics alone, EVALUATE) found; `step` is left to the caller. */
 void shd_engine_result(const shd_engine *engine, sherd_step_result *out);
 
+/* The work of a rank up to the last step's verdict, as sherd_step_result.rank_step has it of all. */
+double shd_engine_rank_step_ms(const shd_engine *engine, int32_t rank);
+
 /* The plan's staging buffer, which is aligned to pages; NULL: there is none. */
 void *shd_engine_staging(const shd_engine *engine);
 

@@ -166,6 +166,7 @@ static sherd_status wait_turn(shd_engine *engine, const shd_instruction *instruc
     if (!ran) SHD_TRY(disk ? shd_engine_await_disk(engine) : shd_comm_pause(engine->config.comm, patience, what));
     double spent_ms = shd_clock_ms() - since_ms - (counted_ms(engine) - before_ms);
     *(disk ? &engine->times.save_ms : &engine->times.comm_ms) += spent_ms;
+    *(disk ? &engine->clock.other_ms : &engine->clock.wait_ms) += ran ? 0 : spent_ms;
     return SHERD_OK;
 }
 
@@ -192,6 +193,7 @@ static sherd_status finish(shd_engine *engine) {
     engine->result.optimizer_ms = engine->times.optimizer_ms;
     engine->result.save_wait_ms = engine->times.save_ms;
     engine->progress = engine->next_progress;
+    if (engine->program->kind != SHD_PROGRAM_TRAIN) engine->clock.other_ms += shd_clock_ms() - engine->clock.begin_ms;
     engine->program = NULL;
     return SHERD_OK;
 }
@@ -212,9 +214,12 @@ void shd_engine_begin(shd_engine *engine, shd_program_kind kind, int64_t step, i
     engine->next_progress = engine->progress;
     engine->times = (shd_engine_times){0};
     engine->result = (sherd_step_result){0};
+    engine->clock.begin_ms = shd_clock_ms();
+    engine->loss_suspect = engine->gradient_suspect = (shd_suspect){.rank = -1, .micro_step = -1, .unit = -1};
     shd_exact_sum_clear(&engine->loss);
     for (int32_t m = 0; m < SHERD_METRICS; m++) shd_exact_sum_clear(&engine->metrics[m]);
     shd_exact_sum_clear(&engine->square_sum);
+    shd_exact_sum_clear(&engine->parameter_square_sum);
 }
 
 sherd_status shd_engine_advance(shd_engine *engine, const shd_instruction **due) {

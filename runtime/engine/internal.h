@@ -7,18 +7,34 @@
 #include "runtime/engine/engine.h"
 #include "runtime/engine/unit.h"
 
+/* Where a number that is not finite was seen first. */
+typedef struct shd_suspect {
+    int32_t rank; /* -1: nowhere */
+    int32_t micro_step, unit;
+} shd_suspect;
+
 /* What VERDICT carries to every rank. */
 typedef struct shd_verdict {
-    shd_exact_sum loss, square_sum, metrics[SHERD_METRICS];
+    shd_exact_sum loss, square_sum, parameter_square_sum, metrics[SHERD_METRICS];
     int64_t target_count; /* evaluation: this rank's */
     int64_t arena_bytes;
     uint32_t flags;
     shd_save_state save_state;
+    shd_suspect loss_suspect, gradient_suspect; /* in what this rank has computed; in what it has summed */
+    double step_ms, wait_ms;
 } shd_verdict;
 
 typedef struct shd_engine_times {
     double compute_ms, comm_ms, optimizer_ms, save_ms;
 } shd_engine_times;
+
+/* What this rank has done since its last verdict on a step. */
+typedef struct shd_rank_clock {
+    double since_ms; /* 0: there was none */
+    double wait_ms;  /* for other ranks, that of the verdict included */
+    double other_ms; /* for its disk, and in programs that are no steps */
+    double begin_ms; /* of the running program */
+} shd_rank_clock;
 
 struct shd_engine {
     shd_engine_config config;
@@ -37,7 +53,8 @@ struct shd_engine {
     int64_t step;
 
     /* Its sums. */
-    shd_exact_sum loss, square_sum, metrics[SHERD_METRICS];
+    shd_exact_sum loss, square_sum, parameter_square_sum, metrics[SHERD_METRICS];
+    shd_suspect loss_suspect, gradient_suspect;
     int64_t local_targets, target_count;
     double gradient_scale;                /* what UPDATE multiplies gradients by: clipping, ÷ loss scale */
     bool skips;                           /* the verdict: UPDATE is to leave everything as it is */
@@ -46,6 +63,7 @@ struct shd_engine {
     uint32_t flags;                       /* raised since the last step's verdict */
     double compute_since_ms;
     shd_engine_times times;
+    shd_rank_clock clock;
     sherd_step_result result;
 
     /* Lent in views. */
@@ -97,7 +115,13 @@ sherd_status shd_engine_gather_gradient(shd_engine *engine, const shd_instructio
 sherd_status shd_engine_reduce(shd_engine *engine, const shd_instruction *instruction);
 sherd_status shd_engine_reduce_replicas(shd_engine *engine, const shd_instruction *instruction);
 sherd_status shd_engine_count(shd_engine *engine);
+
+/* --- verdict.c ---------------------------------------------------------------------------------------------------- */
+
 sherd_status shd_engine_verdict(shd_engine *engine);
+/* Remembers the first number that is not finite: among terms of the loss, in a gradient. */
+void shd_engine_suspect_loss(shd_engine *engine);
+void shd_engine_suspect_gradient(shd_engine *engine, const shd_instruction *reduce);
 
 /* --- storage.c ---------------------------------------------------------------------------------------------------- */
 

@@ -9,6 +9,10 @@ void shd_engine_norm(shd_engine *engine, const shd_instruction *instruction) {
     if (own.count == 0) return;
     shd_square_sum(engine->config.pool, shd_engine_accumulator(engine, group_index) + own.first, own.count,
                    engine->partials, &engine->square_sum);
+    /* Gaps between parameters have been zero since their memory was mapped. */
+    const shd_held held = shd_engine_held(engine, group_index, -1, shd_policy_place(&engine->config.plan->policy));
+    shd_square_sum(engine->config.pool, (const float *)(const void *)held.values + own.first, own.count,
+                   engine->partials, &engine->parameter_square_sum);
 }
 
 /* Lends state `state` of the elements from `at` on, counted in all that is held of the group. */
