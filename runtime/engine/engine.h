@@ -53,7 +53,10 @@ typedef struct shd_engine_config {
     const shd_tensor_rule *rules; /* by tensor; what `optimizer` says of tensors is not asked for */
     double clip;
     sherd_loss_scale loss_scale; /* used with fp16 parameters */
-    const shd_storage *storage;  /* NULL: SAVE and COMMIT do nothing */
+    bool skips_nonfinite;        /* else such a step fails */
+    sherd_judge_fn judge;        /* may be NULL */
+    void *judge_user;
+    const shd_storage *storage; /* NULL: SAVE and COMMIT do nothing */
 } shd_engine_config;
 
 /* What decides the coming steps besides parameters and optimizer state; the same on every rank. */
@@ -78,8 +81,8 @@ void shd_engine_progress(const shd_engine *engine, shd_progress *out);
 void shd_engine_begin(shd_engine *engine, shd_program_kind kind, int64_t step, int64_t target_count);
 
 /* Runs until a FORWARD, RECOMPUTE or BACKWARD is due (*due is it; asking again gives the same) or the program is done
- * (*due is NULL). Fails: COMM and worse; NUMERIC when a step's verdict finds a number that is not finite, with fp16
- * only at the least loss scale. After a failure only destroy is allowed. */
+ * (*due is NULL). Fails: COMM and worse; NUMERIC when a step's verdict finds a number that is not finite, unless such
+ * steps are skipped; with fp16 only at the least loss scale. After a failure only destroy is allowed. */
 sherd_status shd_engine_advance(shd_engine *engine, const shd_instruction **due);
 
 /* The FORWARD, RECOMPUTE or BACKWARD that comes next in the running program, without running anything; NULL when none

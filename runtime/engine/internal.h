@@ -116,7 +116,7 @@ sherd_status shd_engine_reduce(shd_engine *engine, const shd_instruction *instru
 sherd_status shd_engine_reduce_replicas(shd_engine *engine, const shd_instruction *instruction);
 sherd_status shd_engine_count(shd_engine *engine);
 
-/* --- verdict.c ---------------------------------------------------------------------------------------------------- */
+/* --- judge.c ------------------------------------------------------------------------------------------------------ */
 
 sherd_status shd_engine_verdict(shd_engine *engine);
 /* Remembers the first number that is not finite: among terms of the loss, in a gradient. */

@@ -51,7 +51,8 @@ static sherd_status compile_kind(sherd_session *session, host_programs *host, sh
     int32_t micro_steps = micro_steps_of(&session->options, kind);
     if (micro_steps == 0) return SHERD_OK;
     for (int32_t r = 0; r < host->rank_count; r++)
-        SHD_TRY(shd_program_compile(host->plans[r], kind, micro_steps, session->options.clip > 0, &host->programs[r]));
+        SHD_TRY(shd_program_compile(host->plans[r], kind, micro_steps, shd_options_update_late(&session->options),
+                                    &host->programs[r]));
     SHD_TRY(shd_program_verify((const shd_plan *const *)host->plans, (const shd_program *const *)host->programs,
                                host->rank_count, NULL));
     for (int32_t r = 0; r < host->rank_count; r++) {
@@ -88,6 +89,7 @@ static uint64_t fingerprint(const sherd_session *session) {
                              optimizer->decay, shd_schedule_warmup_steps(optimizer), optimizer->total_steps,
                              optimizer->decay_steps, optimizer->ns_steps, optimizer->adjust_lr);
     hash = shd_hash_bytes(hash, numbers, sizeof numbers);
+    hash = SHD_HASH(hash, session->options.on_nonfinite, session->options.judge != NULL);
     const sherd_loss_scale *scale = &session->options.loss_scale;
     const double scales[] = {scale->initial, scale->minimum, scale->growth_interval, scale->hysteresis};
     if (session->options.precision == SHERD_FP16) hash = shd_hash_bytes(hash, scales, sizeof scales);
@@ -141,6 +143,9 @@ static sherd_status start_engine(sherd_session *session) {
         .rules = session->rules,
         .clip = session->options.clip,
         .loss_scale = session->options.loss_scale,
+        .skips_nonfinite = session->options.on_nonfinite == SHERD_NONFINITE_SKIP,
+        .judge = session->options.judge,
+        .judge_user = session->options.judge_user,
         .storage = &session->save.storage,
     };
     session->save.storage = shd_session_storage(session);

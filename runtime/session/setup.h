@@ -33,6 +33,9 @@ sherd_status shd_options_plan(const sherd_options *options, const sherd_model *m
 sherd_status shd_checkpoint_fits(const shd_checkpoint *checkpoint, const sherd_options *options, const shd_plan *plan,
                                  const sherd_load *load);
 
+/* Whether UPDATE is to follow VERDICT, which may say that nothing is updated, or by how much gradients are clipped. */
+bool shd_options_update_late(const sherd_options *options);
+
 /* The pool of a session, for model code that runs inside its brackets. Borrowed. */
 shd_pool *shd_session_pool(sherd_session *session);
 /* Its plan. Borrowed. */

@@ -167,5 +167,5 @@ shd_precision_words shd_precision_text(const shd_policy *policy) {
 sherd_status shd_job_program(const shd_job *job, const shd_plan *plan, shd_program_kind kind, shd_program **out) {
     sherd_options options;
     shd_job_options(job, &options);
-    return shd_program_compile(plan, kind, options.micro_steps, options.clip > 0, out);
+    return shd_program_compile(plan, kind, options.micro_steps, shd_options_update_late(&options), out);
 }

@@ -141,11 +141,12 @@ SHERD_API sherd_status sherd_add_metric(sherd_session *session, int32_t metric, 
  * a signal handler sets a variable instead and the loop raises. Fails: STATE when the session is dead. */
 SHERD_API sherd_status sherd_raise(sherd_session *session, uint32_t flags);
 
-/* Closes the step: reduces, clips, updates. Collective. `result` may be NULL. Fails: STATE; NUMERIC when loss or
- * gradient norm is not finite (on all ranks alike, and it ends the session; with clip > 0 no parameter has changed). With
- * precision FP16 such a step is skipped instead, and NUMERIC comes when the loss scale is at its minimum already; a
- * skipped step is a step like any other, but for the optimizer's bias corrections, which do not count it. COMM and
- * worse. */
+/* Closes the step: reduces, clips, updates. Collective. `result` may be NULL. A step may be skipped: with precision FP16,
+ * when loss or gradient norm is not finite and the loss scale can still fall; with options.on_nonfinite SKIP, when they
+ * are not finite otherwise; when options.judge says so. A skipped step is a step like any other, but for the
+ * optimizer's bias corrections, which do not count it. Fails: STATE; with on_nonfinite ABORT NUMERIC, when loss or
+ * gradient norm is not finite, the rank named that saw it first (on all ranks alike, and it ends the session; where
+ * updates follow the verdict, no parameter has changed); COMM and worse. */
 SHERD_API sherd_status sherd_step(sherd_session *session, sherd_step_result *result);
 
 /* An evaluation: eval_micro_steps times forward of units 0 … U-1, between begin and end; at step boundaries only. A

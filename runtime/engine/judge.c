@@ -103,32 +103,33 @@ double shd_engine_rank_step_ms(const shd_engine *engine, int32_t rank) { return 
 
 /* --- what it means ------------------------------------------------------------------------------------------------ */
 
-/* With fp16, what a smaller loss scale may mend is no failure. */
+/* A step that is not finite, and that no smaller loss scale mends. */
+static sherd_status fail_nonfinite(const shd_engine *engine) {
+    const sherd_step_result *result = &engine->result;
+    char suspect[200];
+    describe_suspect(engine, suspect, sizeof suspect);
+    if (engine->config.plan->policy.parameter_dtype == SHERD_FP16)
+        return shd_fail(SHERD_NUMERIC, "step %lld: %s; %s", (long long)engine->step, sherd_last_error(), suspect);
+    return shd_fail(SHERD_NUMERIC, "step %lld: loss is %g and gradient norm is %g; %s", (long long)engine->step,
+                    result->loss, result->grad_norm, suspect);
+}
+
+/* Whether anything is updated, and what becomes of the loss scale. */
 static sherd_status judge(shd_engine *engine) {
+    const shd_engine_config *config = &engine->config;
     sherd_step_result *result = &engine->result;
     bool finite = isfinite(result->loss) && isfinite(result->grad_norm);
-    bool scaled = engine->config.plan->policy.parameter_dtype == SHERD_FP16;
     result->nonfinite = !finite;
-    sherd_status status = finite ? SHERD_OK : SHERD_NUMERIC;
-    char suspect[200] = "";
     result->nonfinite_rank = result->nonfinite_micro_step = result->nonfinite_unit = -1;
-    if (!finite) {
-        find_suspect(engine);
-        describe_suspect(engine, suspect, sizeof suspect);
-    }
-    if (scaled) {
-        status = shd_loss_scale_learn(&engine->config.loss_scale, !finite, &engine->next_progress.loss_scale);
-        result->nonfinite = status != SHERD_OK;
-    }
-    if (result->nonfinite && !scaled)
-        status = shd_fail(SHERD_NUMERIC, "step %lld: loss is %g and gradient norm is %g; %s", (long long)engine->step,
-                          result->loss, result->grad_norm, suspect);
-    else if (result->nonfinite)
-        status = shd_fail(SHERD_NUMERIC, "step %lld: %s; %s", (long long)engine->step, sherd_last_error(), suspect);
-    SHD_TRY(status);
-    engine->skips = result->skipped = !finite;
-    if (finite) engine->next_progress.update_count++;
-    engine->gradient_scale = shd_clip_scale(engine->config.clip, result->grad_norm) / result->loss_scale;
+    if (!finite) find_suspect(engine);
+    if (config->plan->policy.parameter_dtype == SHERD_FP16)
+        result->nonfinite =
+            shd_loss_scale_learn(&config->loss_scale, !finite, &engine->next_progress.loss_scale) != SHERD_OK;
+    if (result->nonfinite && !config->skips_nonfinite) return fail_nonfinite(engine);
+    result->skipped = !finite || (config->judge && config->judge(config->judge_user, result));
+    engine->skips = result->skipped;
+    engine->next_progress.update_count += !result->skipped;
+    engine->gradient_scale = shd_clip_scale(config->clip, result->grad_norm) / result->loss_scale;
     return SHERD_OK;
 }
 
@@ -193,6 +194,7 @@ sherd_status shd_engine_verdict(shd_engine *engine) {
     result->loss_scale = engine->progress.loss_scale.scale;
     result->grad_norm = sqrt(shd_exact_sum_value(&engine->square_sum)) / result->loss_scale;
     if (!training) return SHERD_OK;
+    result->step = engine->step;
     result->lr = shd_schedule_lr(&engine->config.optimizer, engine->step);
     result->param_norm = sqrt(shd_exact_sum_value(&engine->parameter_square_sum));
     result->rank_step = summarize(engine, false);
