@@ -19,6 +19,11 @@ int shd_causes_create(void) {
     return file;
 }
 
+void shd_causes_clear(int file) {
+    /* A file in memory always can. */
+    if (file >= 0 && ftruncate(file, 0) < 0) return;
+}
+
 bool shd_causes_add(int file, int32_t rank, sherd_status status, const char *text) {
     shd_cause cause = {.rank = rank, .pid = getpid(), .status = status};
     snprintf(cause.text, sizeof cause.text, "%s", text);

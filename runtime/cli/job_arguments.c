@@ -6,7 +6,7 @@
 #include <string.h>
 
 static bool add_setting(shd_job_arguments *given, const shd_command *command, shd_job_setting setting) {
-    if (given->setting_count == SHD_JOB_MAX_SETTINGS) {
+    if (given->setting_count >= SHD_JOB_MAX_SETTINGS) {
         shd_usage_error(command, "more than %d settings; put them into the job file", SHD_JOB_MAX_SETTINGS);
         return false;
     }
@@ -41,6 +41,18 @@ bool shd_job_arguments_take(shd_job_arguments *given, const shd_command *command
     case SHD_OPTION_SET: return add_setting(given, command, (shd_job_setting){.text = value});
     default: return take_path(given, command, value);
     }
+}
+
+/* For these there is room beyond what users may give. */
+static void add_own(shd_job_arguments *given, const char *source, const char *text) {
+    given->settings[given->setting_count++] = (shd_job_setting){.source = source, .text = text};
+}
+
+void shd_job_arguments_go_on(shd_job_arguments *given) { add_own(given, "a restart", "checkpoint.resume=auto"); }
+
+void shd_job_arguments_set_world(shd_job_arguments *given, const char *source, int32_t ranks) {
+    snprintf(given->world_text, sizeof given->world_text, "run.ranks=%d", ranks);
+    add_own(given, source, given->world_text);
 }
 
 int shd_job_arguments_load(const shd_job_arguments *given, const shd_command *command, shd_job **out) {

@@ -106,12 +106,6 @@ bool shd_parse_integer(const char *text, int64_t low, int64_t high, int64_t *out
     return true;
 }
 
-bool shd_parse_stop_timeout(const shd_command *command, const char *text, double *out) {
-    if (shd_parse_number(text, 0, 1e6, out)) return true;
-    shd_usage_error(command, "--stop-timeout %s: a number of seconds from 0 to 1000000 is needed", text);
-    return false;
-}
-
 bool shd_parse_number(const char *text, double low, double high, double *out) {
     if (!is_decimal(text, "-+.eE0123456789")) return false;
     char *end;
@@ -135,10 +129,18 @@ static int stop_with_help(shd_arguments *arguments) {
     return stop(arguments, SHD_EXIT_DONE);
 }
 
+/* Names may have _ for -, as torchrun takes them. */
+static bool is_name(const char *name, const char *text, size_t length) {
+    if (strlen(name) != length) return false;
+    for (size_t i = 0; i < length; i++)
+        if (name[i] != text[i] && !(name[i] == '-' && text[i] == '_')) return false;
+    return true;
+}
+
 static const shd_option *find_long(const shd_command *command, const char *name, size_t length) {
     if (length == 4 && !strncmp(name, "help", 4)) return &help_option;
     for (const shd_option *option = command->options; option && option->id; option++)
-        if (option->name && strlen(option->name) == length && !strncmp(option->name, name, length)) return option;
+        if (option->name && is_name(option->name, name, length)) return option;
     return NULL;
 }
 

@@ -22,6 +22,8 @@ typedef struct shd_saving_slot {
 int shd_saving_create(int32_t rank_count);
 /* The records in it; NULL when `file` is no such file. Kept until the process ends. */
 shd_saving_slot *shd_saving_map(int file, int32_t rank_count);
+/* Forgets all: before ranks are started again. */
+void shd_saving_clear(shd_saving_slot *slots, int32_t rank_count);
 void shd_saving_mark(shd_saving_slot *slot, bool saving);
 
 /* A look at the records, again and again. bytes and since_ms start at zero. */

@@ -55,9 +55,12 @@ void shd_report_say(const shd_launch *launch, const shd_launch_report *report) {
     else if (report->blames_peer)
         snprintf(cause, sizeof cause, "another rank was lost or hung");
     else
-        snprintf(cause, sizeof cause, "exit code %d", report->exit_code);
+        snprintf(cause, sizeof cause, "exit code %d%s", report->exit_code,
+                 report->early_exit ? " before the others were done" : "");
     const char *how = "failed with";
-    if (report->signal || stop)
+    if (report->early_exit)
+        how = "ended with";
+    else if (report->signal || stop)
         how = stop ? "was stopped by" : "was killed by";
     else if (report->blames_peer)
         how = "gave up:";
@@ -67,7 +70,11 @@ void shd_report_say(const shd_launch *launch, const shd_launch_report *report) {
         snprintf(others, sizeof others, "; the others were ended");
     char pid[24] = "";
     if (report->failed_pid) snprintf(pid, sizeof pid, " (pid %d)", (int)report->failed_pid);
-    shd_say_error("rank %d of %d%s %s %s%s", report->failed_rank, launch->rank_count, pid, how, cause, others);
+    shd_say_error("rank %d of %d%s %s %s%s", report->failed_rank, report->world_size, pid, how, cause, others);
+}
+
+void shd_report_say_restart(const shd_launch *launch, const shd_launch_report *report, double delay_s) {
+    shd_say_error("restart %d of %d in %g s", report->attempt + 1, launch->max_restarts, delay_s);
 }
 
 int shd_report_exit_code(const shd_launch_report *report) {
@@ -76,7 +83,7 @@ int shd_report_exit_code(const shd_launch_report *report) {
 }
 
 int shd_report_train_exit_code(const shd_launch_report *report) {
-    if (report->failed_rank >= 0 && report->signal) return SHD_EXIT_RANK_LOST;
+    if (report->failed_rank >= 0 && (report->signal || report->early_exit)) return SHD_EXIT_RANK_LOST;
     return shd_report_exit_code(report);
 }
 

@@ -1,0 +1,248 @@
+#include "runtime/launch/attempt.h"
+
+#include "runtime/base/clock.h"
+#include "runtime/base/memory.h"
+#include "runtime/base/status.h"
+#include "runtime/launch/guard.h"
+#include "runtime/launch/spawn.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+/* How long to look for the rank that failed of itself, when one says that another rank failed: a rank that gives back
+ * gigabytes takes a while to end. */
+enum { BLAME_MS = 1000 };
+/* How often to ask whether ranks are still held. */
+enum { HOLD_MS = 1000 };
+
+/* How much an end says about the cause. */
+typedef enum end_weight { WEIGHT_NONE, WEIGHT_BLAMES_PEER, WEIGHT_EXIT_CODE, WEIGHT_SIGNAL } end_weight;
+
+typedef struct attempt {
+    const shd_launch *launch;
+    const shd_place *place;
+    const shd_signals *signals;
+    shd_launch_report *report;
+    shd_spawn spawn;
+    shd_variables variables;
+    shd_guard guard;
+    pid_t *pids; /* of the ranks of this host that run; 0 for the others */
+    int32_t running;
+    int32_t early_rank; /* the first that ended with 0 while others ran; -1: none */
+    pid_t early_pid;
+    end_weight weight;                                /* of the end in the report */
+    bool ending;                                      /* the others have been told to end */
+    bool held;                                        /* beyond the stop's grace */
+    double failure_at_ms, blame_until_ms, kill_at_ms; /* 0: not set */
+    double stop_at_ms;
+} attempt;
+
+/* Sends `signal` to the groups of all running ranks; returns how many. */
+static int32_t send_all(const attempt *job, int signal) {
+    int32_t count = 0;
+    for (int32_t rank = 0; rank < job->place->local_count; rank++)
+        if (job->pids[rank] && !kill(-job->pids[rank], signal)) count++;
+    return count;
+}
+
+static void kill_all(attempt *job) {
+    for (int32_t rank = job->place->local_count; rank-- > 0;)
+        if (job->pids[rank]) {
+            job->report->killed_rank = job->place->first_rank + rank;
+            job->report->killed_pid = job->pids[rank];
+        }
+    job->report->killed += send_all(job, SIGKILL);
+    if (job->report->stop_signal) job->report->stopped = true;
+    job->ending = true;
+    job->kill_at_ms = 0;
+}
+
+static void end_others(attempt *job) {
+    job->report->terminated = send_all(job, SIGTERM);
+    job->ending = true;
+    job->kill_at_ms = shd_clock_ms() + job->launch->grace_s * 1e3;
+}
+
+/* Weighs the end of a rank and keeps it when it says more than what is in the report. */
+static void note_end(attempt *job, int32_t rank, pid_t pid, int exit_code, int signal) {
+    shd_launch_report *report = job->report;
+    if (report->stop_signal) {
+        /* TERM: a rank that its peers have stopped, before the launcher's signal reached it. */
+        if (signal == report->stop_signal || exit_code == 128 + report->stop_signal || exit_code == 128 + SIGTERM) {
+            report->stopped = true;
+            return;
+        }
+    }
+    if (!exit_code && !signal && job->running > 0 && job->early_rank < 0) {
+        job->early_rank = rank;
+        job->early_pid = pid;
+    }
+    if (job->ending || (!exit_code && !signal)) return;
+    end_weight weight = WEIGHT_EXIT_CODE;
+    if (signal)
+        weight = WEIGHT_SIGNAL;
+    else if (job->launch->peer_failed_code && exit_code == job->launch->peer_failed_code)
+        weight = WEIGHT_BLAMES_PEER;
+    if (weight <= job->weight) return;
+    if (job->weight == WEIGHT_NONE) {
+        job->failure_at_ms = shd_clock_ms();
+        job->blame_until_ms = job->failure_at_ms + BLAME_MS;
+    }
+    job->weight = weight;
+    report->failed_rank = rank;
+    report->failed_pid = pid;
+    report->exit_code = exit_code;
+    report->signal = signal;
+    report->blames_peer = weight == WEIGHT_BLAMES_PEER;
+}
+
+/* Takes the ranks that have ended. While a rank is a zombie its number is its own, so its group can be killed safely:
+ * what a rank started ends with it. */
+static void reap(attempt *job) {
+    for (int32_t rank = 0; rank < job->place->local_count; rank++) {
+        siginfo_t info = {0};
+        pid_t pid = job->pids[rank];
+        if (!pid || waitid(P_PID, (id_t)pid, &info, WEXITED | WNOHANG | WNOWAIT) < 0 || !info.si_pid) continue;
+        kill(-pid, SIGKILL);
+        shd_guard_remove(&job->guard, pid);
+        while (waitpid(pid, NULL, 0) < 0 && errno == EINTR) {}
+        job->pids[rank] = 0;
+        job->running--;
+        bool exited = info.si_code == CLD_EXITED;
+        note_end(job, job->place->first_rank + rank, pid, exited ? info.si_status : 0, exited ? 0 : info.si_status);
+    }
+    bool blame = job->weight == WEIGHT_BLAMES_PEER && shd_clock_ms() < job->blame_until_ms;
+    if (job->weight != WEIGHT_NONE && !job->ending && !blame) end_others(job);
+}
+
+/* Stops the ranks and this process, until somebody continues it; the clock went on meanwhile. A process whose group has
+ * nobody to continue it is not stopped: then the ranks go on at once. */
+static void suspend(attempt *job) {
+    double *const deadlines[] = {&job->blame_until_ms, &job->kill_at_ms, &job->stop_at_ms};
+    double start_ms = shd_clock_ms();
+    send_all(job, SIGSTOP);
+    shd_signals_suspend();
+    for (size_t i = 0; i < sizeof deadlines / sizeof *deadlines; i++)
+        if (*deadlines[i] > 0) *deadlines[i] += shd_clock_ms() - start_ms;
+    send_all(job, SIGCONT);
+}
+
+static bool holds(const attempt *job, int signal) {
+    return job->launch->holds && job->launch->holds(job->launch->user, signal);
+}
+
+/* A second request to stop ends the patience, unless it is the first one once more, or ranks must not be cut off. */
+static void stop_again(attempt *job, int signal) {
+    bool repeated = shd_clock_ms() - job->stop_at_ms < job->launch->repeat_s * 1e3;
+    if (signal == SIGQUIT || (!repeated && !holds(job, signal))) kill_all(job);
+}
+
+/* The stop's grace is over. Ranks that were held until now still need a moment to end by themselves. */
+static void end_grace(attempt *job) {
+    bool held = !job->ending && holds(job, 0);
+    if (held || job->held) {
+        job->held = held;
+        job->kill_at_ms = shd_clock_ms() + (held ? HOLD_MS : job->launch->grace_s * 1e3);
+        return;
+    }
+    job->report->overdue = !job->ending;
+    kill_all(job);
+}
+
+static void pass_on(attempt *job, int signal) {
+    if (signal == SIGTSTP) {
+        suspend(job);
+        return;
+    }
+    if (signal == SIGCONT) {
+        send_all(job, SIGCONT);
+        return;
+    }
+    bool stops = shd_signals_stops(signal);
+    if (stops && job->report->stop_signal) {
+        stop_again(job, signal);
+        return;
+    }
+    if (stops) {
+        job->report->stop_signal = signal;
+        job->stop_at_ms = shd_clock_ms();
+        if (!job->ending) job->kill_at_ms = shd_clock_ms() + job->launch->stop_grace_s * 1e3;
+    }
+    send_all(job, signal);
+}
+
+/* When to look again though no signal comes; 0: never. */
+static double find_deadline(const attempt *job) {
+    double until_ms = job->kill_at_ms;
+    if (job->weight == WEIGHT_BLAMES_PEER && !job->ending && (until_ms == 0 || job->blame_until_ms < until_ms))
+        until_ms = job->blame_until_ms;
+    return until_ms;
+}
+
+/* A rank that lost a peer has not failed: where the launcher was told to stop, nobody has; else the one that was gone
+ * too early, if there is such. */
+static void judge_peers(attempt *job) {
+    shd_launch_report *report = job->report;
+    if (!report->blames_peer) return;
+    bool early = job->launch->early_exit_fails && job->early_rank >= 0;
+    if (!report->stopped && !early) return;
+    report->blames_peer = false;
+    report->exit_code = 0;
+    report->early_exit = !report->stopped;
+    report->failed_rank = report->stopped ? -1 : job->early_rank;
+    report->failed_pid = report->stopped ? 0 : job->early_pid;
+}
+
+static void watch(attempt *job) {
+    while (job->running) {
+        int signal = shd_signals_wait(job->signals, find_deadline(job));
+        if (signal && signal != SIGCHLD) pass_on(job, signal);
+        reap(job);
+        if (job->running && job->kill_at_ms > 0 && shd_clock_ms() >= job->kill_at_ms) end_grace(job);
+    }
+    judge_peers(job);
+}
+
+static sherd_status start_all(attempt *job) {
+    for (int32_t rank = 0; rank < job->place->local_count; rank++) {
+        sherd_status status = shd_spawn_rank(&job->spawn, rank, &job->guard, &job->pids[rank], &job->report->exit_code);
+        if (status != SHERD_OK) {
+            kill_all(job);
+            return status;
+        }
+        job->running++;
+    }
+    return SHERD_OK;
+}
+
+static sherd_status run(attempt *job) {
+    const shd_launch *launch = job->launch;
+    job->pids = shd_alloc((size_t)job->place->local_count, sizeof *job->pids);
+    if (!job->pids) return shd_fail(SHERD_MEMORY, "no memory for %d ranks", job->place->local_count);
+    SHD_TRY(shd_variables_init(&job->variables, job->place));
+    job->spawn = (shd_spawn){.argv = launch->argv,
+                             .program = launch->program ? launch->program : launch->argv[0],
+                             .variables = &job->variables,
+                             .mask = job->signals->old_mask,
+                             .parent = getpid()};
+    SHD_TRY(shd_guard_start(&job->guard));
+    sherd_status status = start_all(job);
+    watch(job);
+    return status;
+}
+
+sherd_status shd_attempt_run(const shd_launch *launch, const shd_place *place, const shd_signals *signals,
+                             shd_launch_report *report) {
+    *report = (shd_launch_report){
+        .failed_rank = -1, .killed_rank = -1, .attempt = place->attempt, .world_size = place->world_size};
+    attempt job = {
+        .launch = launch, .place = place, .signals = signals, .report = report, .guard.channel = -1, .early_rank = -1};
+    sherd_status status = run(&job);
+    shd_guard_stop(&job.guard);
+    if (job.failure_at_ms > 0) report->failure_ms = shd_clock_ms() - job.failure_at_ms;
+    shd_variables_fini(&job.variables);
+    shd_free(job.pids);
+    return status;
+}

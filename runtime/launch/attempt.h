@@ -1,0 +1,15 @@
+/* One attempt at a job, on this host: its ranks started, watched, and gone again. */
+#ifndef SHD_LAUNCH_ATTEMPT_H
+#define SHD_LAUNCH_ATTEMPT_H
+
+#include "runtime/launch/launch.h"
+#include "runtime/launch/signals.h"
+#include "runtime/launch/variables.h"
+
+/* Starts the host's ranks at their place and returns when all, and what they have left in their process groups, are
+ * gone. Signals of `signals`, which the caller watches, are passed on. Fails as shd_launch_run; *report is set in every
+ * case. */
+sherd_status shd_attempt_run(const shd_launch *launch, const shd_place *place, const shd_signals *signals,
+                             shd_launch_report *report);
+
+#endif
