@@ -1,12 +1,12 @@
-/* The rendezvous store: a small table of keys and values that one process serves over TCP and the others of a job read
- * and write, so that nodes find each other. It carries ids, addresses and verdicts, never tensors.
+/* The rendezvous store: a small table of keys and values that one process serves over TCP and the others of a job
+ * read and write, so that nodes find each other. It carries ids, addresses and verdicts, never tensors.
  *
- * * Whoever does not hold the job's secret can neither change anything nor pass for the server: every message is
- * authenticated, in both directions, and bound to its connection and its place there (docs/STORE.md is the protocol).
- * Messages are not encrypted; so values are no place for secrets. Strangers cost the server a bounded number of
- * descriptors and no memory that grows; one address is logged once. Descriptors are close-on-exec. A child that forks
- * and does not exec must leave what it inherited alone: it holds the server's port and connections for as long as it
- * lives. */
+ * Whoever does not hold the job's secret can neither change anything nor pass for the server: every message is
+ * authenticated, in both directions, and bound to its connection and its place there (docs/STORE.md is the
+ * protocol). Messages are not encrypted; so values are no place for secrets. Strangers cost the server a bounded
+ * number of descriptors and no memory that grows; one address is logged once. Descriptors are close-on-exec. A child
+ * that forks and does not exec must leave what it inherited alone: it holds the server's port and connections for as
+ * long as it lives. */
 #ifndef SHD_COMM_STORE_H
 #define SHD_COMM_STORE_H
 
@@ -18,7 +18,7 @@
 enum {
     SHD_STORE_KEY_BYTES = 256,         /* largest key, without the 0 at its end */
     SHD_STORE_VALUE_BYTES = 64 << 10,  /* largest value */
-    SHD_STORE_ADDRESS_BYTES = 64,      /* "[fe80::1%eth0]:65535" and its 0 */
+    SHD_STORE_ADDRESS_BYTES = 80,      /* "[fe80::1%eth0]:65535" and its 0 */
     SHD_STORE_SECRET_TEXT_BYTES = 65,  /* 64 hexadecimal digits and a 0 */
     SHD_STORE_SECRET_LEAST_BYTES = 16, /* shorter texts can be guessed */
     SHD_STORE_LISTENERS = 8            /* addresses of a name that a server listens on */
@@ -99,19 +99,19 @@ sherd_status shd_store_connect(const shd_store_config *config, shd_store **store
 
 /* Calls on a store. Threads: one at a time; a second thread connects for itself.
  *
- * * Keys are texts of 1 to SHD_STORE_KEY_BYTES bytes; values any bytes, none included. All calls are atomic, and once
- * one has returned, everybody's later calls see what it did. All fail with PEER (the server is gone, which is known at
- * once when it ends and within half a minute when its machine or the network does; the store stays dead), TIMEOUT (no
- * answer in time; the store can be used on, and what was asked for may still happen), COMM (an answer that is not the
- * server's; the store stays dead), STATE (given up), ARGUMENT (key or value too large), MEMORY (its server is full, or
- * this process). */
+ * Keys are texts of 1 to SHD_STORE_KEY_BYTES bytes; values any bytes, none included. All calls are atomic, and
+ * once one has returned, everybody's later calls see what it did. All fail with PEER (the server is gone, which is
+ * known at once when it ends and within half a minute when its machine or the network does; the store stays dead),
+ * TIMEOUT (no answer in time; the store can be used on, and what was asked for may still happen), COMM (an answer
+ * that is not the server's; the store stays dead), STATE (given up), ARGUMENT (key or value too large), MEMORY (its
+ * server is full, or this process). */
 
 sherd_status shd_store_set(shd_store *store, const char *key, const void *value, size_t value_bytes);
-/* Waits until `key` is there, `timeout_s` at most; 0 only looks. `value` has a 0 behind its last byte, so that a text
- * is one; the caller frees it with shd_free. Fails also: TIMEOUT (not there in time, the key named). */
+/* Waits until `key` is there, `timeout_s` at most; 0 only looks. `value` has a 0 behind its last byte, so that a
+ * text is one; the caller frees it with shd_free. Fails also: TIMEOUT (not there in time, the key named). */
 sherd_status shd_store_get(shd_store *store, const char *key, double timeout_s, char **value, size_t *value_bytes);
-/* Adds to a counter, a decimal number as text, that starts at 0; `value`, which may be NULL, is its value then. Fails
- * also: ARGUMENT (the key holds something else, or the sum leaves 64 bits). */
+/* Adds to a counter, a decimal number as text, that starts at 0; `value`, which may be NULL, is its value then.
+ * Fails also: ARGUMENT (the key holds something else, or the sum leaves 64 bits). */
 sherd_status shd_store_add(shd_store *store, const char *key, int64_t delta, int64_t *value);
 /* Sets `key` to `value` if it now is `expected`, or is not there where `expected` is NULL. `*swapped`: it was set.
  * With compare_set(NULL) the first of many decides; the others get() what it said. */
