@@ -3,6 +3,7 @@
 #include "runtime/base/clock.h"
 #include "runtime/base/memory.h"
 #include "runtime/base/status.h"
+#include "runtime/launch/exits.h"
 #include "runtime/launch/guard.h"
 #include "runtime/launch/spawn.h"
 
@@ -18,7 +19,7 @@ enum { BLAME_MS = 1000 };
 enum { HOLD_MS = 1000 };
 
 /* How much an end says about the cause. */
-typedef enum end_weight { WEIGHT_NONE, WEIGHT_BLAMES_PEER, WEIGHT_EXIT_CODE, WEIGHT_SIGNAL } end_weight;
+typedef enum end_weight { WEIGHT_NONE, WEIGHT_BLAMES_PEER, WEIGHT_OWN } end_weight;
 
 typedef struct attempt {
     const shd_launch *launch;
@@ -28,6 +29,7 @@ typedef struct attempt {
     shd_spawn spawn;
     shd_variables variables;
     shd_guard guard;
+    shd_exits exits;
     pid_t *pids; /* of the ranks of this host that run; 0 for the others */
     int32_t running;
     int32_t early_rank; /* the first that ended with 0 while others ran; -1: none */
@@ -38,6 +40,11 @@ typedef struct attempt {
     double failure_at_ms, blame_until_ms, kill_at_ms; /* 0: not set */
     double stop_at_ms;
 } attempt;
+
+/* All that run are being ended by `signal`. */
+static void note_told(attempt *job, int signal) {
+    if (job->launch->output) shd_output_told(job->launch->output, signal);
+}
 
 /* Sends `signal` to the groups of all running ranks; returns how many. */
 static int32_t send_all(const attempt *job, int signal) {
@@ -53,6 +60,7 @@ static void kill_all(attempt *job) {
             job->report->killed_rank = job->place->first_rank + rank;
             job->report->killed_pid = job->pids[rank];
         }
+    note_told(job, SIGKILL);
     job->report->killed += send_all(job, SIGKILL);
     if (job->report->stop_signal) job->report->stopped = true;
     job->ending = true;
@@ -60,6 +68,7 @@ static void kill_all(attempt *job) {
 }
 
 static void end_others(attempt *job) {
+    note_told(job, SIGTERM);
     job->report->terminated = send_all(job, SIGTERM);
     job->ending = true;
     job->kill_at_ms = shd_clock_ms() + job->launch->grace_s * 1e3;
@@ -80,11 +89,9 @@ static void note_end(attempt *job, int32_t rank, pid_t pid, int exit_code, int s
         job->early_pid = pid;
     }
     if (job->ending || (!exit_code && !signal)) return;
-    end_weight weight = WEIGHT_EXIT_CODE;
-    if (signal)
-        weight = WEIGHT_SIGNAL;
-    else if (job->launch->peer_failed_code && exit_code == job->launch->peer_failed_code)
-        weight = WEIGHT_BLAMES_PEER;
+    /* Of those that blame nobody, the first: one that is killed later is louder, and no cause. */
+    bool blames = !signal && job->launch->peer_failed_code && exit_code == job->launch->peer_failed_code;
+    end_weight weight = blames ? WEIGHT_BLAMES_PEER : WEIGHT_OWN;
     if (weight <= job->weight) return;
     if (job->weight == WEIGHT_NONE) {
         job->failure_at_ms = shd_clock_ms();
@@ -98,21 +105,30 @@ static void note_end(attempt *job, int32_t rank, pid_t pid, int exit_code, int s
     report->blames_peer = weight == WEIGHT_BLAMES_PEER;
 }
 
-/* Takes the ranks that have ended. While a rank is a zombie its number is its own, so its group can be killed safely:
- * what a rank started ends with it. */
+/* Takes a rank, if it has ended. While it is a zombie its number is its own, so its group can be killed safely: what a rank
+ * started ends with it. */
+static bool reap_rank(attempt *job, int32_t rank) {
+    siginfo_t info = {0};
+    pid_t pid = job->pids[rank];
+    if (!pid || waitid(P_PID, (id_t)pid, &info, WEXITED | WNOHANG | WNOWAIT) < 0 || !info.si_pid) return false;
+    kill(-pid, SIGKILL);
+    shd_guard_remove(&job->guard, pid);
+    while (waitpid(pid, NULL, 0) < 0 && errno == EINTR) {}
+    job->pids[rank] = 0;
+    job->running--;
+    bool exited = info.si_code == CLD_EXITED;
+    int code = exited ? info.si_status : 0, signal = exited ? 0 : info.si_status;
+    if (job->launch->output) shd_output_reaped(job->launch->output, rank, code, signal);
+    note_end(job, job->place->first_rank + rank, pid, code, signal);
+    return true;
+}
+
+/* Takes the ranks that have ended, in the order in which they did. */
 static void reap(attempt *job) {
-    for (int32_t rank = 0; rank < job->place->local_count; rank++) {
-        siginfo_t info = {0};
-        pid_t pid = job->pids[rank];
-        if (!pid || waitid(P_PID, (id_t)pid, &info, WEXITED | WNOHANG | WNOWAIT) < 0 || !info.si_pid) continue;
-        kill(-pid, SIGKILL);
-        shd_guard_remove(&job->guard, pid);
-        while (waitpid(pid, NULL, 0) < 0 && errno == EINTR) {}
-        job->pids[rank] = 0;
-        job->running--;
-        bool exited = info.si_code == CLD_EXITED;
-        note_end(job, job->place->first_rank + rank, pid, exited ? info.si_status : 0, exited ? 0 : info.si_status);
-    }
+    /* One that a debugger still holds cannot be taken yet, and is not queued again. */
+    for (int32_t rank; (rank = shd_exits_next(&job->exits)) >= 0;)
+        if (!reap_rank(job, rank)) job->exits.unqueued++;
+    for (int32_t rank = 0; job->exits.unqueued > 0 && rank < job->place->local_count; rank++) reap_rank(job, rank);
     bool blame = job->weight == WEIGHT_BLAMES_PEER && shd_clock_ms() < job->blame_until_ms;
     if (job->weight != WEIGHT_NONE && !job->ending && !blame) end_others(job);
 }
@@ -168,6 +184,7 @@ static void pass_on(attempt *job, int signal) {
     if (stops) {
         job->report->stop_signal = signal;
         job->stop_at_ms = shd_clock_ms();
+        note_told(job, signal);
         if (!job->ending) job->kill_at_ms = shd_clock_ms() + job->launch->stop_grace_s * 1e3;
     }
     send_all(job, signal);
@@ -205,9 +222,20 @@ static void watch(attempt *job) {
     judge_peers(job);
 }
 
+static sherd_status start_rank(attempt *job, int32_t rank) {
+    shd_output *output = job->launch->output;
+    if (output) SHD_TRY(shd_output_open(output, rank, &job->variables, job->spawn.outputs));
+    sherd_status status = shd_spawn_rank(&job->spawn, rank, &job->guard, &job->pids[rank], &job->report->exit_code);
+    shd_tee_started(job->spawn.outputs);
+    if (status != SHERD_OK) return status;
+    shd_exits_add(&job->exits, rank, job->pids[rank]);
+    if (output) shd_output_started(output, rank, job->pids[rank]);
+    return SHERD_OK;
+}
+
 static sherd_status start_all(attempt *job) {
     for (int32_t rank = 0; rank < job->place->local_count; rank++) {
-        sherd_status status = shd_spawn_rank(&job->spawn, rank, &job->guard, &job->pids[rank], &job->report->exit_code);
+        sherd_status status = start_rank(job, rank);
         if (status != SHERD_OK) {
             kill_all(job);
             return status;
@@ -226,7 +254,10 @@ static sherd_status run(attempt *job) {
                              .program = launch->program ? launch->program : launch->argv[0],
                              .variables = &job->variables,
                              .mask = job->signals->old_mask,
+                             .outputs = {-1, -1},
                              .parent = getpid()};
+    SHD_TRY(shd_exits_init(&job->exits, job->place->local_count));
+    if (launch->output) SHD_TRY(shd_output_begin(launch->output, job->place));
     SHD_TRY(shd_guard_start(&job->guard));
     sherd_status status = start_all(job);
     watch(job);
@@ -242,6 +273,8 @@ sherd_status shd_attempt_run(const shd_launch *launch, const shd_place *place, c
     sherd_status status = run(&job);
     shd_guard_stop(&job.guard);
     if (job.failure_at_ms > 0) report->failure_ms = shd_clock_ms() - job.failure_at_ms;
+    if (launch->output) shd_output_end(launch->output);
+    shd_exits_fini(&job.exits);
     shd_variables_fini(&job.variables);
     shd_free(job.pids);
     return status;

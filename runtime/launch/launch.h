@@ -6,6 +6,8 @@
 #ifndef SHD_LAUNCH_LAUNCH_H
 #define SHD_LAUNCH_LAUNCH_H
 
+#include "runtime/launch/output.h"
+
 #include <sherd/status.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -39,6 +41,8 @@ typedef struct shd_launch {
     const char *run_id;         /* NULL: a random one */
     const char *master_address; /* NULL: 127.0.0.1 */
     int master_port;            /* 0: a free one, which nobody else is given meanwhile */
+    shd_output *output; /* what becomes of the output of ranks; knows after each attempt how they ended. NULL: ranks
+                                 * write where this process does */
 } shd_launch;
 #define SHD_LAUNCH_INIT                                                                                                \
     { .rank_count = 1, .grace_s = 3, .stop_grace_s = 30, .restart_delay_s = 1 }

@@ -27,6 +27,8 @@ static int become_rank(const shd_spawn *spawn, int32_t local_rank, const shd_gua
             close(nothing);
         }
     }
+    for (int i = 0; i < 2; i++)
+        if (spawn->outputs[i] >= 0) dup2(spawn->outputs[i], STDOUT_FILENO + i);
     sigprocmask(SIG_SETMASK, &spawn->mask, NULL);
     execvpe(spawn->program, spawn->argv, spawn->variables->environment);
     return errno;

@@ -15,8 +15,9 @@ typedef struct shd_spawn {
     char *const *argv;
     const char *program; /* executed; argv[0] is only the name it sees */
     shd_variables *variables;
-    sigset_t mask; /* the signal mask the ranks start with */
-    pid_t parent;  /* this process */
+    sigset_t mask;  /* the signal mask the ranks start with */
+    pid_t parent;   /* this process */
+    int outputs[2]; /* what becomes stdout and stderr of the next rank; -1: this process's own */
 } shd_spawn;
 
 /* Starts the rank `local_rank` of this host: when it returns, the program runs, leads its own process group, which

@@ -44,6 +44,7 @@ struct shd_tee {
     pthread_mutex_t lock; /* guards all below, but for `buffer` and `polls`, which are the thread's */
     pthread_cond_t taken; /* a stream no longer leaves */
     int wake;             /* an eventfd */
+    bool runs;            /* the thread; of the caller's side */
     bool ending;
     bool told; /* that files cannot be written */
     int32_t stream_count;
@@ -158,7 +159,10 @@ static void *pump(void *user) {
         }
         write_terminals(tee);
     }
-    for (int32_t i = 0; i < tee->stream_count; i++) take_rest(&tee->streams[i]);
+    for (int32_t i = 0; i < tee->stream_count; i++) {
+        take_rest(&tee->streams[i]);
+        tee->streams[i].leaving = false;
+    }
     for (int kind = 0; kind < SHD_STREAMS; kind++) shd_terminal_flush(&tee->terminals[kind], PATIENCE_MS);
     pthread_mutex_unlock(&tee->lock);
     return NULL;
@@ -234,6 +238,7 @@ sherd_status shd_tee_start(const shd_tee_config *config, shd_tee **out) {
         return status;
     }
     pthread_setname_np(tee->thread, "sherd-output");
+    tee->runs = true;
     *out = tee;
     return SHERD_OK;
 }
@@ -315,11 +320,19 @@ char *shd_tee_last_lines(shd_tee *tee, int32_t local_rank, int lines) {
 }
 
 void shd_tee_stop(shd_tee *tee) {
-    if (!tee) return;
+    if (!tee || !tee->runs) return;
     pthread_mutex_lock(&tee->lock);
     tee->ending = true;
     pthread_mutex_unlock(&tee->lock);
     wake(tee);
     pthread_join(tee->thread, NULL);
+    tee->runs = false;
+    for (int32_t i = 0; i < tee->stream_count; i++)
+        if (tee->streams[i].fd >= 0) close_stream(&tee->streams[i]);
+}
+
+void shd_tee_destroy(shd_tee *tee) {
+    if (!tee) return;
+    shd_tee_stop(tee);
     destroy(tee);
 }

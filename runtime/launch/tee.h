@@ -38,7 +38,10 @@ void shd_tee_close_rank(shd_tee *tee, int32_t local_rank);
 /* Its last lines (tail.h), after shd_tee_close_rank with all it has written, for which this waits, 2 s at most. */
 char *shd_tee_last_lines(shd_tee *tee, int32_t local_rank, int lines);
 
-/* Takes what is left, shows it (a terminal that takes nothing for 2 s is given up), and ends the thread. Accepts NULL. */
+/* Takes what is left, shows it (a terminal that takes nothing for 2 s is given up), and ends the thread. Only the last lines can be asked
+ * for then. Accepts NULL, and a tee that was stopped before. */
 void shd_tee_stop(shd_tee *tee);
+/* Accepts NULL. */
+void shd_tee_destroy(shd_tee *tee);
 
 #endif

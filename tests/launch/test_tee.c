@@ -95,7 +95,7 @@ Test(tee, lines_are_whole_though_ranks_write_halves_of_them) {
     last = shd_tee_last_lines(tee, 1, 2);
     cr_assert_str_eq(last, "whole\nsherd: rank 1: x\n");
     shd_free(last);
-    shd_tee_stop(tee);
+    shd_tee_destroy(tee);
     cr_assert_str_eq(filed(0, "stdout.log"), "half\r\n", "files have the bytes as they are");
     cr_assert_str_eq(filed(0, "stderr.log"), "\033[31merror\033[2J\nagain");
     cr_assert_str_eq(filed(1, "stdout.log"), "one\nwhole\n");
@@ -122,7 +122,7 @@ Test(tee, goes_where_the_routes_say) {
     cr_assert_str_eq(last, "nowhere\n", "what is shown nowhere is known all the same");
     shd_free(last);
     cr_assert_null(shd_tee_last_lines(tee, 2, 0));
-    shd_tee_stop(tee);
+    shd_tee_destroy(tee);
     close(screen[1]);
     cr_assert_str_eq(shown(9), "[rank1]: teed\n");
     cr_assert_str_eq(filed(0, "stdout.log"), "filed\n");
@@ -170,7 +170,7 @@ Test(tee, a_terminal_that_takes_nothing_holds_nobody_up_and_files_have_all) {
     cr_assert_eq(size_of(0, "stdout.log"), written);
     cr_assert_lt(shd_memory_held(SHD_MEMORY_OBJECTS), 20 << 20);
     double start_ms = shd_clock_ms();
-    shd_tee_stop(tee);
+    shd_tee_destroy(tee);
     cr_assert_lt(shd_clock_ms() - start_ms, 6000);
     shd_routes_fini(&routes);
     close(screen[1]);
@@ -221,7 +221,7 @@ Test(tee, lines_that_a_slow_terminal_misses_are_counted) {
     cr_assert_gt(left_out, 0);
     cr_assert_leq(notes, 20);
     fclose(in);
-    shd_tee_stop(tee);
+    shd_tee_destroy(tee);
     shd_routes_fini(&routes);
 }
 
@@ -236,7 +236,7 @@ Test(tee, a_terminal_that_is_closed_ends_nothing) {
     say(ends[1], "error\n");
     shd_tee_started(ends);
     shd_tee_close_rank(tee, 0);
-    shd_tee_stop(tee);
+    shd_tee_destroy(tee);
     cr_assert_eq(size_of(0, "stdout.log"), written);
     cr_assert_str_eq(filed(0, "stderr.log"), "error\n");
     shd_routes_fini(&routes);
@@ -254,7 +254,7 @@ Test(tee, a_socket_is_an_output_too) {
     close(screen[0]);
     flood(ends[0]);
     shd_tee_started(ends);
-    shd_tee_stop(tee);
+    shd_tee_destroy(tee);
     shd_routes_fini(&routes);
 }
 
@@ -283,7 +283,7 @@ Test(tee, a_full_disk_is_said_once_and_the_rest_goes_on) {
     say(ends[1][1], "c\n");
     cr_assert_str_eq(shown(1), "[rank1]: c\n");
     for (int rank = 0; rank < 2; rank++) shd_tee_started(ends[rank]);
-    shd_tee_stop(tee);
+    shd_tee_destroy(tee);
     cr_assert_str_eq(filed(1, "stderr.log"), "c\n");
     shd_routes_fini(&routes);
 }
@@ -298,7 +298,7 @@ Test(tee, a_folder_that_cannot_be_made_is_refused) {
     int ends[2];
     cr_assert_eq(shd_tee_open(tee, 0, ends), SHERD_IO);
     cr_assert(strstr(sherd_last_error(), path), "%s", sherd_last_error());
-    shd_tee_stop(tee);
+    shd_tee_destroy(tee);
     shd_routes_fini(&routes);
 }
 
@@ -315,7 +315,7 @@ Test(tee, what_somebody_else_keeps_open_is_not_waited_for) {
     cr_assert_str_eq(last, "before\n");
     shd_free(last);
     say(ends[0], "after\n");
-    shd_tee_stop(tee);
+    shd_tee_destroy(tee);
     cr_assert_lt(shd_clock_ms() - start_ms, 1000);
     shd_tee_started(ends);
     cr_assert_str_eq(filed(0, "stdout.log"), "before\nafter\n");
