@@ -3,10 +3,13 @@
 #include "io/file.h"
 #include "io/folder.h"
 #include "io/json_line.h"
+#include "runtime/base/log.h"
 #include "runtime/base/status.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdarg.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <time.h>
@@ -67,4 +70,19 @@ sherd_status shd_event_add(const char *dir, const shd_event *event) {
     sherd_status status = append(path, file, bytes + !torn, line.length + (size_t)torn);
     close(file);
     return status;
+}
+
+void shd_event_tell(const char *dir, shd_event_kind kind, int64_t step, int32_t rank, const char *format, ...) {
+    char text[SHD_EVENT_TEXT_BYTES], cause[SHD_EVENT_TEXT_BYTES];
+    va_list arguments;
+    if (!dir) return;
+    va_start(arguments, format);
+    vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    snprintf(cause, sizeof cause, "%s", sherd_last_error());
+    const shd_event event = {.kind = kind, .step = step, .rank = rank, .text = text};
+    sherd_status status = shd_event_add(dir, &event);
+    if (status == SHERD_OK) return;
+    shd_log(SHERD_LOG_DEBUG, "%s", sherd_last_error());
+    shd_fail(status, "%s", cause);
 }

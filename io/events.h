@@ -43,6 +43,11 @@ typedef struct shd_event {
  * Fails: IO, ARGUMENT (a path too long). Nobody ends a run for it: callers log it, or let it be. */
 sherd_status shd_event_add(const char *dir, const shd_event *event);
 
+/* The same of a formatted text, for those who go on whatever becomes of it: the thread's last cause stays as it is. `dir`
+ * NULL: nothing is told. */
+void shd_event_tell(const char *dir, shd_event_kind kind, int64_t step, int32_t rank, const char *format, ...)
+    __attribute__((format(printf, 5, 6)));
+
 /* The word of a kind in the file. */
 const char *shd_event_word(shd_event_kind kind);
 

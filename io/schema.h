@@ -268,9 +268,13 @@
 
 #define SHD_JOB_LOG(X) \
     X(log, dir, const char *, PATH, COMPUTED("run.dir"), ANY, "", \
-      "where metrics.jsonl goes") \
+      "where metrics.jsonl, events.jsonl and the other records of the run go") \
     X(log, every, int64_t, INT, DEFAULT("1"), INTS(1, 99999999), "optimizer steps", \
-      "between two lines on the terminal; metrics.jsonl has every step")
+      "between two lines on the terminal, and at least between two looks at the machine; metrics.jsonl has every step") \
+    X(log, tensorboard, bool, BOOL, DEFAULT("false"), ANY, "", \
+      "the numbers of metrics.jsonl in TensorBoard's event files too, in the folder tensorboard of log.dir") \
+    X(log, peak_tflops, double, REAL, DEFAULT("0.0"), REALS(0, DBL_MAX), "TFLOP/s", \
+      "what a rank's processors could do at most, for mfu in metrics.jsonl; 0: not known, and there is no mfu")
 
 #define SHD_JOB_RUN(X) \
     X(run, dir, const char *, PATH, COMPUTED("runs/NAME beside the job file"), ANY, "", \

@@ -1,5 +1,6 @@
 #include "runtime/train/saver.h"
 
+#include "io/events.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/log.h"
 #include "runtime/base/memory.h"
@@ -29,6 +30,9 @@ static void mark(shd_saver *saver, bool saving) {
     if (saver->hooks->saving) saver->hooks->saving(saver->hooks->user, saving);
 }
 
+/* Where events are told: by the rank that speaks. */
+static const char *event_dir(const shd_saver *saver) { return saver->speaks ? saver->job->log.dir : NULL; }
+
 static void log_saved(const shd_saver *saver, const sherd_save_result *result) {
     double raw = (double)result->raw_bytes, stored = (double)result->stored_bytes;
     double unit = raw >= 1 << 20 ? 1 << 20 : 1 << 10;
@@ -57,6 +61,8 @@ static void note_saved(shd_saver *saver, const sherd_save_result *result) {
     saver->saved_step = result->step;
     saver->total.saved_count++;
     log_saved(saver, result);
+    shd_event_tell(event_dir(saver), SHD_EVENT_SAVE, result->step, -1, "%lld of %lld bytes in %.2f s",
+                   (long long)result->stored_bytes, (long long)result->raw_bytes, result->seconds);
     const shd_train_save save = {.step = result->step,
                                  .raw_bytes = result->raw_bytes,
                                  .stored_bytes = result->stored_bytes,
@@ -75,6 +81,7 @@ static sherd_status note_failed(shd_saver *saver, const sherd_save_result *resul
     shd_job_on_error on_error = saver->job->checkpoint.on_error;
     saver->failures_in_row++;
     saver->total.failed_count++;
+    shd_event_tell(event_dir(saver), SHD_EVENT_SAVE_FAILED, result->step, -1, "%s", result->cause);
     bool ends =
         on_error == SHD_ON_ERROR_FAIL || (on_error == SHD_ON_ERROR_STOP && saver->failures_in_row >= SHD_SAVE_FAILURES);
     if (ends && !last && on_error == SHD_ON_ERROR_STOP)

@@ -4,7 +4,7 @@
  * that a rank computes with one set of threads, and its plan, to log what runs. */
 #include "runtime/train/train.h"
 
-#include "io/metrics.h"
+#include "io/events.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/log.h"
 #include "runtime/base/memory.h"
@@ -15,6 +15,7 @@
 #include "runtime/train/fill.h"
 #include "runtime/train/job_data.h"
 #include "runtime/train/job_setup.h"
+#include "runtime/train/journal.h"
 #include "runtime/train/preflight.h"
 #include "runtime/train/resume.h"
 #include "runtime/train/sample.h"
@@ -39,12 +40,10 @@ typedef struct job_run {
     sherd_session *session;
     shd_pool *pool;       /* the session's */
     shd_sample *sample;   /* NULL: no texts are wanted */
-    shd_metrics *metrics; /* rank 0 */
+    shd_journal *journal; /* rank 0 */
     shd_resume from;
     shd_saver saver;
     shd_train_summary summary;
-    sherd_status row_status; /* rank 0: why a row could not be written, and its words; OK: all were */
-    char row_cause[1000];
     bool cut_short;        /* the run ends after this step because rank 0 cannot write rows */
     double row_end_ms;     /* when the last row was written, or the first step could begin */
     shd_metrics_row total; /* the times of all rows, summed */
@@ -56,6 +55,9 @@ typedef struct job_run {
 enum { FLAG_SAVE = 1, FLAG_ROWS = 2, FLAG_STOP_SHIFT = 16 };
 
 static bool is_first_rank(const job_run *run) { return run->options.rank == 0; }
+
+/* Where events are told: rank 0's are the job's. */
+static const char *event_dir(const job_run *run) { return is_first_rank(run) ? run->job->log.dir : NULL; }
 
 /* --- mathematics: the model's callbacks, with this run's data ----------------------------------------------------- */
 
@@ -74,7 +76,7 @@ static sherd_status listen(job_run *run) {
     const shd_train_hooks *hooks = run->hooks;
     if (hooks->stopping) flags |= hooks->stopping(hooks->user) << FLAG_STOP_SHIFT;
     if ((hooks->save_asked && hooks->save_asked(hooks->user)) || shd_saver_wishes(&run->saver)) flags |= FLAG_SAVE;
-    if (run->row_status != SHERD_OK) flags |= FLAG_ROWS;
+    if (run->journal && shd_journal_status(run->journal) != SHERD_OK) flags |= FLAG_ROWS;
     return flags ? sherd_raise(run->session, flags) : SHERD_OK;
 }
 
@@ -115,7 +117,7 @@ static sherd_status evaluate_if_due(job_run *run, shd_metrics_row *row) {
 
 /* Writes the row, shows it, and starts the clock of the next one. A row that cannot be written ends the run, but only
  * when all ranks know of it, and have saved. */
-static void report_row(job_run *run, shd_metrics_row *row) {
+static void report_row(job_run *run, shd_metrics_row *row, bool nonfinite) {
     double now_ms = shd_clock_ms();
     double known_ms = row->data_ms + row->compute_ms + row->exposed_comm_ms + row->optimizer_ms + row->save_wait_ms;
     row->other_ms = fmax(now_ms - run->row_end_ms - known_ms, 0);
@@ -126,12 +128,7 @@ static void report_row(job_run *run, shd_metrics_row *row) {
     run->total.optimizer_ms += row->optimizer_ms;
     run->total.save_wait_ms += row->save_wait_ms;
     run->total.other_ms += row->other_ms;
-    if (run->metrics && run->row_status == SHERD_OK) {
-        run->row_status = shd_metrics_write(run->metrics, row);
-        if (run->row_status != SHERD_OK) snprintf(run->row_cause, sizeof run->row_cause, "%s", sherd_last_error());
-    } else if (run->metrics) {
-        shd_metrics_write(run->metrics, row); /* kept, with the one before */
-    }
+    if (run->journal) shd_journal_add(run->journal, row, nonfinite);
     if (!run->hooks->stepped) return;
     const shd_train_step step = {.step = run->summary.step,
                                  .loss = row->loss,
@@ -171,11 +168,11 @@ static sherd_status save_if_due(job_run *run, bool asked) {
 }
 
 /* Validation failed, on all ranks alike: what was trained is not lost by it. Returns `status`. */
-static sherd_status end_unvalidated(job_run *run, shd_metrics_row *row, sherd_status status) {
+static sherd_status end_unvalidated(job_run *run, shd_metrics_row *row, bool nonfinite, sherd_status status) {
     char cause[1000];
     if (sherd_status_is_fatal(status)) return status;
     snprintf(cause, sizeof cause, "%s", sherd_last_error());
-    report_row(run, row);
+    report_row(run, row, nonfinite);
     shd_saver_rescue(&run->saver, run->summary.step);
     return shd_fail(status, "%s", cause);
 }
@@ -211,6 +208,10 @@ static sherd_status advise(const job_run *run, sherd_status status) {
                     (long long)run->job->train.steps, colon ? colon + 2 : cause, find_advice(run));
 }
 
+static shd_metrics_spread spread_of(const sherd_rank_times *times) {
+    return (shd_metrics_spread){.min = times->min_ms, .median = times->median_ms, .max = times->max_ms};
+}
+
 static sherd_status run_step(job_run *run) {
     double start_ms = shd_clock_ms();
     int64_t target_count;
@@ -232,6 +233,12 @@ static sherd_status run_step(job_run *run) {
                            .loss = run->summary.loss,
                            .grad_norm = result.grad_norm,
                            .lr = result.lr,
+                           .has_param_norm = true,
+                           .param_norm = result.param_norm,
+                           .compared = true,
+                           .rank_step_ms = spread_of(&result.rank_step),
+                           .rank_wait_ms = spread_of(&result.rank_wait),
+                           .slowest_rank = result.rank_step.max_rank,
                            .loss_scale = run->job->train.precision == SHERD_FP16 ? result.loss_scale : 0,
                            .skipped = result.skipped,
                            .classified = run->has_samples && run->samples.classes,
@@ -246,23 +253,23 @@ static sherd_status run_step(job_run *run) {
                            .save_wait_ms = result.save_wait_ms + shd_saver_take_wait(&run->saver),
                            .peak_bytes = result.peak_bytes,
                            .data_ready = data_ready};
-    if (result.skipped && is_first_rank(run))
+    if (result.skipped && is_first_rank(run)) {
+        shd_event_tell(event_dir(run), SHD_EVENT_SKIP, run->summary.step, -1,
+                       "loss or gradients overflow fp16 at a loss scale of %g", result.loss_scale);
         shd_log(SHERD_LOG_INFO, "step %lld is skipped: loss or gradients overflow fp16 at a loss scale of %g",
                 (long long)run->summary.step, result.loss_scale);
+    }
     count_sources(run, place_of(run).sequence, &row);
     sherd_status status = evaluate_if_due(run, &row);
-    if (status != SHERD_OK) return end_unvalidated(run, &row, status);
-    report_row(run, &row);
+    if (status != SHERD_OK) return end_unvalidated(run, &row, result.nonfinite, status);
+    report_row(run, &row, result.nonfinite);
     return save_if_due(run, result.flags & FLAG_SAVE);
 }
 
 /* Rows that could not be written end the run; a checkpoint less on a full disk may have made room for them. */
 static sherd_status settle_rows(job_run *run) {
-    if (run->row_status == SHERD_OK)
-        return run->cut_short ? shd_fail(SHERD_PEER, "rank 0 cannot write metrics.jsonl, and ends the run") : SHERD_OK;
-    bool written = shd_metrics_flush(run->metrics) == SHERD_OK;
-    return shd_fail(run->row_status, "%s; the run ended after step %lld, which is saved%s", run->row_cause,
-                    (long long)run->summary.step, written ? ", and the row was written then" : "");
+    if (run->journal) return shd_journal_settle(run->journal, run->summary.step);
+    return run->cut_short ? shd_fail(SHERD_PEER, "rank 0 cannot write metrics.jsonl, and ends the run") : SHERD_OK;
 }
 
 static sherd_status run_steps(job_run *run) {
@@ -327,7 +334,8 @@ static sherd_status start(job_run *run) {
     SHD_TRY(fill(run));
     if (run->job->train.sample_tokens > 0)
         SHD_TRY(shd_sample_create(run->job, &run->options, run->model, run->pool, &run->sample));
-    if (is_first_rank(run)) SHD_TRY(shd_metrics_open(run->job->log.dir, run->from.place.step, &run->metrics));
+    if (is_first_rank(run))
+        SHD_TRY(shd_journal_open(run->job, shd_session_plan(run->session), run->from.place.step, &run->journal));
     int64_t saved_step = run->from.path && !run->from.weights_only ? run->from.place.step : -1;
     run->saver = (shd_saver){.job = run->job,
                              .session = run->session,
@@ -357,6 +365,25 @@ static void log_start(const job_run *run) {
     else if (run->from.path)
         shd_log(SHERD_LOG_INFO, "resumed from %s: %lld of %lld steps are done", run->from.path,
                 (long long)run->from.place.step, (long long)job->train.steps);
+}
+
+static void tell_start(const job_run *run) {
+    const shd_job *job = run->job;
+    bool resumes = run->from.path && !run->from.weights_only;
+    shd_event_tell(event_dir(run), resumes ? SHD_EVENT_RESUME : SHD_EVENT_START, run->summary.step, -1,
+                   "%s: %lld steps, %d rank%s, stage %d%s%s", job->top.name, (long long)job->train.steps,
+                   run->options.world_size, run->options.world_size == 1 ? "" : "s", run->options.stage,
+                   run->from.path ? ", from " : "", run->from.path ? run->from.path : "");
+}
+
+static void tell_end(const job_run *run) {
+    const shd_train_summary *summary = &run->summary;
+    if (summary->step == summary->first_step && !summary->stopped) return; /* there was nothing to do */
+    if (summary->stopped)
+        shd_event_tell(event_dir(run), SHD_EVENT_STOP, summary->step, -1, "told to stop; %lld of %lld steps are done",
+                       (long long)summary->step, (long long)run->job->train.steps);
+    else
+        shd_event_tell(event_dir(run), SHD_EVENT_END, summary->step, -1, "loss %.6g", summary->loss);
 }
 
 static void warn_if_untrained(const job_run *run) {
@@ -399,6 +426,7 @@ static sherd_status train(job_run *run, const sherd_options *place) {
     }
     SHD_TRY(start(run));
     if (is_first_rank(run)) log_start(run);
+    tell_start(run);
     if (run->hooks->started) run->hooks->started(run->hooks->user, run->summary.step);
     shd_model_work_reset();
     SHD_TRY(run_steps(run));
@@ -406,6 +434,7 @@ static sherd_status train(job_run *run, const sherd_options *place) {
         warn_if_untrained(run);
         log_time(run);
     }
+    tell_end(run);
     return SHERD_OK;
 }
 
@@ -422,7 +451,7 @@ static sherd_status judge(job_run *run) {
 static void fini(job_run *run) {
     shd_feed_destroy(run->training);
     shd_feed_destroy(run->validation);
-    shd_metrics_close(run->metrics);
+    shd_journal_close(run->journal);
     shd_sample_destroy(run->sample);
     sherd_session_destroy(run->session);
     shd_model_destroy(run->model);

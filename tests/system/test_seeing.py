@@ -1,0 +1,138 @@
+#!/usr/bin/env python3
+"""What a job leaves to look at, read as other programs would read it: events.jsonl and TensorBoard's files.
+
+usage: test_seeing.py SHERD [--only CHECK]
+"""
+import argparse
+import glob
+import json
+import math
+import os
+import struct
+import sys
+import tempfile
+import time
+
+from jobs import Job, need, run_checks, write_files
+from read_tensorboard import read_events
+
+LIMIT_S = 60
+
+
+def strict(line):
+    """One JSON value, without NaN and Infinity, and without a key that comes twice."""
+    def refuse(text):
+        raise ValueError(text)
+
+    def pairs(items):
+        need(len({key for key, _ in items}) == len(items), f"a key comes twice: {line}")
+        return dict(items)
+    return json.loads(line, parse_constant=refuse, object_pairs_hook=pairs)
+
+
+def lines_of(path):
+    with open(path, encoding="utf-8") as file:
+        text = file.read()
+    need(text.endswith("\n"), f"{path} ends within a line")
+    return [strict(line) for line in text.splitlines()]
+
+
+def train(sherd, job_path, ranks, settings, run_dir=None, code=0):
+    with Job(sherd, job_path, ranks, settings, run_dir=run_dir) as job:
+        need(job.wait(LIMIT_S) == code, f"exit code {job.launcher.returncode}: {job.said()}")
+        return job.run_dir
+
+
+def as_float32(value):
+    if isinstance(value, str):
+        return {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}[value]
+    return struct.unpack("<f", struct.pack("<f", float(value)))[0]
+
+
+def same(a, b):
+    return a == b or (math.isnan(a) and math.isnan(b))
+
+
+def need_same_scalars(row, scalars):
+    by_name = {tag.split("/", 1)[1]: value for tag, value in scalars.items()}
+    need(len(by_name) == len(scalars), f"a name comes in two groups: {sorted(scalars)}")
+    wanted = {name: value for name, value in row.items() if name != "step" and not isinstance(value, (list, dict))}
+    wanted |= row.get("memory_bytes", {})
+    need(set(wanted) == set(by_name), f"step {row['step']}: not the same names: {set(wanted) ^ set(by_name)}")
+    for name, value in wanted.items():
+        exact = as_float32(value)
+        # The row has 9 digits, which tell a float32 but for its last bit.
+        close = same(exact, by_name[name]) or abs(exact - by_name[name]) <= 2e-7 * abs(exact)
+        need(close, f"step {row['step']}: {name} is {value} and {by_name[name]}")
+
+
+def check_tensorboard(sherd, job_path):
+    """Two files, of a run and of its continuation, have the scalars of every row, and say where each starts."""
+    settings = ["log.tensorboard=true", "train.evaluate_every=2", "log.peak_tflops=0.5"]
+    run_dir = train(sherd, job_path, 2, settings + ["train.steps=4"])
+    train(sherd, job_path, 2, settings + ["train.steps=6"], run_dir)
+    rows = lines_of(os.path.join(run_dir, "metrics.jsonl"))
+    paths = sorted(glob.glob(os.path.join(run_dir, "tensorboard", "events.out.tfevents.*")))
+    need(len(paths) == 2, f"files: {paths}")
+    found = []
+    for path, first, count in zip(paths, (0, 4), (4, 2)):
+        version, start, *scalars = read_events(path)
+        need(version.get("version") == "brain.Event:2", f"{path} begins with {version}")
+        need(start.get("status") == 1 and start["step"] == first, f"{path} starts with {start}")
+        need([event["step"] for event in scalars] == list(range(first, first + count)), f"steps of {path}")
+        need(all(abs(event["wall_time"] - time.time()) < 3600 for event in scalars), "times")
+        found += scalars
+    need(len(rows) == 6, f"{len(rows)} rows")
+    for row, event in zip(rows, found):
+        need_same_scalars(row, event["scalars"])
+    need({"mfu", "param_norm", "rank_step_ms_median"} <= set(rows[0]), f"row 0: {sorted(rows[0])}")
+    need("validation/validation_loss" in found[1]["scalars"] and "validation/validation_loss" not in found[0]["scalars"], "validation")
+    need("memory/parameters" in found[0]["scalars"], "memory by use")
+
+
+def check_no_tensorboard(sherd, job_path):
+    """Nobody asked for it, so nothing is there."""
+    run_dir = train(sherd, job_path, 1, ["train.steps=2"])
+    need(not os.path.exists(os.path.join(run_dir, "tensorboard")), "a folder tensorboard")
+
+
+def kinds(run_dir):
+    events = lines_of(os.path.join(run_dir, "events.jsonl"))
+    need(all(abs(event["time"] - time.time()) < 3600 for event in events), f"times: {events}")
+    return [(event["event"], event.get("step")) for event in events]
+
+
+def check_events(sherd, job_path):
+    """A run, its stop, its continuation and its end are events in this order, once for all ranks."""
+    with Job(sherd, job_path, 2, ["checkpoint.every=5"]) as job:
+        job.wait_for_rows(7)
+        job.launcher.terminate()
+        code = job.wait(LIMIT_S)
+        need(code == 143, f"exit code {code}: {job.said()}")
+        run_dir = job.run_dir
+    seen = kinds(run_dir)
+    last = seen[-1][1]
+    saves = [("save", step) for step in range(5, last, 5)] + [("save", last)]
+    need(seen == [("start", 0), *saves, ("stop", last)], f"events: {seen}")
+    train(sherd, job_path, 1, [f"train.steps={last + 2}", "checkpoint.every=0"], run_dir)
+    need(kinds(run_dir)[len(seen):] == [("resume", last), ("save", last + 2), ("end", last + 2)], f"events: {kinds(run_dir)}")
+    train(sherd, job_path, 1, [f"train.steps={last + 2}"], run_dir)
+    need(len(kinds(run_dir)) == len(seen) + 3, "a run with nothing to do has told something")
+
+
+CHECKS = {"tensorboard": check_tensorboard, "no-tensorboard": check_no_tensorboard, "events": check_events}
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("sherd")
+    parser.add_argument("--only")
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        job_path = write_files(folder)
+        failed = run_checks(CHECKS, args.only, args.sherd, job_path)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
