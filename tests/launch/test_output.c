@@ -132,7 +132,7 @@ Test(output, ranks_have_an_error_file_also_where_there_are_no_logs) {
     cr_assert_str_eq(written("name1"), line);
     cr_assert_eq(count_temporary(), 1);
     cr_assert_str_eq(written(path + strlen(folder) + 1), "broken\n", "it is there to be read");
-    run(&output, 2, "cat $TORCHELASTIC_ERROR_FILE >>$DIR/stale; :");
+    run(&output, 2, "cat $TORCHELASTIC_ERROR_FILE >>$DIR/stale 2>$DIR/complaint; :");
     cr_assert_str_eq(written("stale"), "", "an error of an earlier attempt");
     cr_assert_eq(count_temporary(), 1);
     shd_output_fini(&output);
@@ -223,6 +223,7 @@ Test(output, the_first_failure_is_that_of_the_rank_that_ended_first) {
         snprintf(name, sizeof name, "pid%d", rank);
         for (int i = 0; i < 2000 && !strchr(written(name), '\n'); i++) usleep(5000);
     }
+    usleep(200000); /* the launcher waits now */
     kill(child, SIGSTOP);
     for (int i = 0; i < 2000 && state_of(child) != 'T'; i++) usleep(5000);
     let_end(2);
