@@ -50,5 +50,7 @@ sherd_status shd_arrays_read(shd_arrays *arrays, int64_t index, float *inputs, i
 
 /* Reads a few samples, the first and the last among them, for what shd_arrays_read refuses. Fails: DATA, IO, MEMORY. */
 sherd_status shd_arrays_sample(shd_arrays *arrays);
+/* Reads all. Fails likewise. */
+sherd_status shd_arrays_scan(shd_arrays *arrays);
 
 #endif

@@ -158,6 +158,18 @@ sherd_status shd_dataset_sample(shd_dataset *dataset) {
     return SHERD_OK;
 }
 
+sherd_status shd_dataset_scan(shd_dataset *dataset, int64_t *summed_count) {
+    int64_t summed = 0;
+    for (int32_t i = 0; i < dataset->mixture.source_count; i++) {
+        source *from = &dataset->sources[i];
+        int64_t some = 0;
+        SHD_TRY(from->tokens ? shd_tokens_scan(from->tokens, &some) : shd_arrays_scan(from->arrays));
+        summed += some;
+    }
+    *summed_count = summed;
+    return SHERD_OK;
+}
+
 void shd_dataset_log(const shd_dataset *dataset) {
     for (int32_t i = 0; i < dataset->mixture.source_count; i++) {
         shd_source_summary held = shd_dataset_source(dataset, i);

@@ -49,6 +49,9 @@ sherd_status shd_dataset_read(shd_dataset *dataset, int64_t q, const shd_example
 
 /* Reads a few sequences of every source (shd_tokens_sample, shd_arrays_sample). Fails: DATA, IO, MEMORY. */
 sherd_status shd_dataset_sample(shd_dataset *dataset);
+/* Reads all of every source (shd_tokens_scan, shd_arrays_scan). *summed_count: files whose checksums were held against
+ * them. Fails: DATA, IO, MEMORY. */
+sherd_status shd_dataset_scan(shd_dataset *dataset, int64_t *summed_count);
 
 /* Says in the log what each source holds and what is left out. */
 void shd_dataset_log(const shd_dataset *dataset);

@@ -10,13 +10,13 @@
 #include "runtime/base/memory.h"
 #include "runtime/base/status.h"
 #include "runtime/session/setup.h"
+#include "runtime/train/checks/checkup.h"
 #include "runtime/train/evaluate.h"
 #include "runtime/train/feed.h"
 #include "runtime/train/fill.h"
 #include "runtime/train/job_data.h"
 #include "runtime/train/job_setup.h"
 #include "runtime/train/journal.h"
-#include "runtime/train/preflight.h"
 #include "runtime/train/resume.h"
 #include "runtime/train/sample.h"
 #include "runtime/train/saver.h"
@@ -477,54 +477,12 @@ sherd_status shd_train_run(const shd_job *job, const sherd_options *place, const
 
 /* --- looking without starting ------------------------------------------------------------------------------------- */
 
-static sherd_status check_init(const shd_job *job) {
-    shd_model *model;
-    shd_weights_file *file;
-    if (!job->model.init.path) return SHERD_OK;
-    SHD_TRY(shd_job_model(job, &model));
-    sherd_status status = shd_weights_file_open(job->model.init.path, model, &file);
-    if (status == SHERD_OK) shd_weights_file_close(file);
-    shd_model_destroy(model);
-    return status;
-}
-
-/* Reads all that a validation of this job will read: a bad row would end the run at its first validation, and its steps
- * would be lost. */
-static sherd_status check_validation(job_run *run) {
-    const shd_job *job = run->job;
-    if (job->train.evaluate_every == 0 || run->from.place.step >= job->train.steps) return SHERD_OK;
-    SHD_TRY(shd_job_create_feed(job, run->validation_data, &run->options, 1, &run->validation));
-    for (int64_t index = 0; index < run->evaluation.micro_batch_count; index++) {
-        int64_t counted;
-        SHD_TRY(shd_feed_read_padded(run->validation, index, run->evaluation.sequence_count, &counted));
-    }
-    return SHERD_OK;
-}
-
-static sherd_status check_data(job_run *run, shd_resume_report report) {
-    SHD_TRY(open_data(run));
-    SHD_TRY(shd_dataset_sample(run->training_data));
-    if (run->validation_data) SHD_TRY(shd_dataset_sample(run->validation_data));
-    SHD_TRY(shd_resume_find(run->job, run->training_data, report, &run->from));
-    return check_validation(run);
-}
-
-static sherd_status check_all(job_run *run, const shd_plan *plan, bool tells) {
-    SHD_TRY(shd_preflight_memory(run->job, plan));
-    SHD_TRY(check_init(run->job));
-    SHD_TRY(check_data(run, tells ? SHD_REPORT_DAMAGE : SHD_REPORT_NOTHING));
-    bool writes = run->from.place.step < run->job->train.steps;
-    return writes ? shd_preflight_outputs(run->job, plan, tells) : SHERD_OK;
-}
-
 sherd_status shd_train_check(const shd_job *job, bool tells, int64_t *first_step) {
-    job_run run = {.job = job};
-    shd_plan *plan;
-    shd_job_options(job, &run.options);
-    SHD_TRY(shd_job_plan(job, (int32_t)job->shard.stage, 0, &plan));
-    sherd_status status = check_all(&run, plan, tells);
-    if (status == SHERD_OK) *first_step = run.from.place.step;
-    shd_plan_destroy(plan);
-    fini(&run);
+    shd_checkup checkup;
+    shd_checkup_init(&checkup, job);
+    checkup.report = tells ? SHD_REPORT_DAMAGE : SHD_REPORT_NOTHING;
+    sherd_status status = shd_checkup_run_quick(&checkup);
+    if (status == SHERD_OK) *first_step = checkup.from.place.step;
+    shd_checkup_fini(&checkup);
     return status;
 }

@@ -76,7 +76,8 @@ typedef struct shd_train_hooks {
 /* Looks at all that a job needs beyond its file, without starting or making anything: the model, the session's options,
  * the machine's memory, the init file (names, shapes), data files (header, length, format, ids in samples), a
  * checkpoint to resume from, every row that a validation will read, the folders of outputs and the room there. One process does it before ranks are started.
- * `tells`: log what is damaged there, or short.
+ * It is the quick part of the flight check (checks/checkup.h); warnings are logged, and what is damaged there when it
+ * `tells`.
  * *first_step: where the job would begin, completed steps; not below train.steps when there is nothing to do.
  * Fails: CONFIG, DATA (file and place), IO, MEMORY. */
 sherd_status shd_train_check(const shd_job *job, bool tells, int64_t *first_step);
