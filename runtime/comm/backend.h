@@ -7,9 +7,10 @@
 
 #include "runtime/base/dtype.h"
 #include "runtime/comm/comm.h"
+#include "runtime/comm/recorder.h"
 
 enum {
-    SHD_COMM_CAUSE_BYTES = 512,
+    SHD_COMM_CAUSE_BYTES = 768,
     SHD_COMM_RING = 256, /* announcements of a rank that its peers can still look at */
 };
 
@@ -47,6 +48,10 @@ typedef struct shd_backend {
      * config's host_bytes their sum. */
     void *(*exported)(void *state, int32_t rank);
     void *(*host)(void *state);
+
+    /* The flight recorder of ranks that came without one; NULL when config has one. Optional: by default each rank has its
+     * own, which peers cannot read. */
+    shd_recorder *(*recorder)(void *state);
 
     /* Raises the own counter and wakes peers that doze; what was written before is visible to whoever sees the new
      * value. */

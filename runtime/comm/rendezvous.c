@@ -29,13 +29,14 @@ enum {
 };
 
 void shd_meeting_init(shd_meeting *meeting) {
-    meeting->control = meeting->host = -1;
+    meeting->control = meeting->host = meeting->records = -1;
     for (int32_t r = 0; r < SHD_COMM_MAX_RANKS; r++) meeting->exported[r] = meeting->life_line[r] = -1;
 }
 
 void shd_meeting_fini(shd_meeting *meeting) {
     shd_wire_close(&meeting->control, 1);
     shd_wire_close(&meeting->host, 1);
+    shd_wire_close(&meeting->records, 1);
     shd_wire_close(meeting->exported, SHD_COMM_MAX_RANKS);
     shd_wire_close(meeting->life_line, SHD_COMM_MAX_RANKS);
 }
@@ -238,8 +239,10 @@ static void gather_guests(host *self) {
 }
 
 static void answer_guests(host *self) {
-    shd_answer answer = {
-        .magic = SHD_WIRE_MAGIC, .protocol = SHD_WIRE_PROTOCOL, .status = (int32_t)self->refusal.status};
+    shd_answer answer = {.magic = SHD_WIRE_MAGIC,
+                         .protocol = SHD_WIRE_PROTOCOL,
+                         .status = (int32_t)self->refusal.status,
+                         .has_records = self->meeting->records >= 0};
     memcpy(answer.text, self->refusal.text, sizeof answer.text);
     int fds[SHD_WIRE_MAX_FDS];
     int32_t fd_count = 0;
@@ -247,6 +250,7 @@ static void answer_guests(host *self) {
         const shd_meeting *meeting = self->meeting;
         fds[fd_count++] = meeting->control;
         if (self->own.host_bytes > 0) fds[fd_count++] = meeting->host;
+        if (answer.has_records) fds[fd_count++] = meeting->records;
         for (int32_t r = 0; r < self->config->world_size; r++) fds[fd_count++] = meeting->life_line[r];
         if (self->own.exported_bytes > 0)
             for (int32_t r = 0; r < self->config->world_size; r++) fds[fd_count++] = meeting->exported[r];
@@ -347,16 +351,18 @@ static sherd_status find_host(const shd_comm_config *config, const shd_meeting *
 }
 
 /* Sorts the descriptors of a good answer into `meeting`; takes them all. */
-static sherd_status accept_answer(const shd_comm_config *config, int *fds, int32_t fd_count, shd_meeting *meeting) {
+static sherd_status accept_answer(const shd_comm_config *config, bool has_records, int *fds, int32_t fd_count,
+                                  shd_meeting *meeting) {
     int32_t n = config->world_size, at = 0;
     bool has_host = config->host_bytes > 0, has_exported = config->exported_bytes > 0;
-    if (fd_count != 1 + has_host + n + (has_exported ? n : 0)) {
+    if (fd_count != 1 + has_host + has_records + n + (has_exported ? n : 0)) {
         shd_wire_close(fds, fd_count);
         return shd_fail(SHERD_COMM, "rank 0 answered with %d descriptors", fd_count);
     }
     shd_meeting_fini(meeting); /* the own ones come back with the rest */
     meeting->control = fds[at++];
     if (has_host) meeting->host = fds[at++];
+    if (has_records) meeting->records = fds[at++];
     for (int32_t r = 0; r < n; r++) meeting->life_line[r] = fds[at++];
     for (int32_t r = 0; has_exported && r < n; r++) meeting->exported[r] = fds[at++];
     bool good = !has_host || shd_arena_is(meeting->host, config->host_bytes);
@@ -389,7 +395,7 @@ static sherd_status hear_answer(const shd_comm_config *config, int door, shd_mee
         break;
     }
     if (answer.magic == SHD_WIRE_MAGIC && answer.protocol == SHD_WIRE_PROTOCOL && answer.status == SHERD_OK)
-        return accept_answer(config, fds, fd_count, meeting);
+        return accept_answer(config, answer.has_records, fds, fd_count, meeting);
     shd_wire_close(fds, fd_count);
     if (answer.magic != SHD_WIRE_MAGIC)
         return shd_fail(SHERD_COMM, "what answers at rendezvous '%s' is no rank 0", config->rendezvous);

@@ -9,6 +9,7 @@
 #include "runtime/base/spin.h"
 #include "runtime/base/status.h"
 #include "runtime/comm/comm.h"
+#include "runtime/comm/standing.h"
 
 #include <sched.h>
 #include <stdarg.h>
@@ -43,7 +44,12 @@ sherd_status shd_watch_fail(shd_comm *comm, sherd_status status, const char *for
     va_start(arguments, format);
     vsnprintf(failure.text, sizeof failure.text, format, arguments);
     va_end(arguments);
-    comm->backend->fail(comm->state, &failure);
+    shd_recorder_alarm(comm->recorder, failure.text);
+    return shd_watch_pass_on(comm, &failure);
+}
+
+sherd_status shd_watch_pass_on(shd_comm *comm, const shd_comm_failure *failure) {
+    comm->backend->fail(comm->state, failure);
     return shd_watch_failure(comm);
 }
 
@@ -111,8 +117,12 @@ static bool is_behind(const shd_comm *comm, int32_t rank) {
     return false;
 }
 
-/* Adds a rank and its last announced collective to the list; returns the new length. */
-static size_t print_rank(const shd_comm *comm, int32_t rank, char *text, size_t used, size_t text_bytes) {
+/* So many of the ranks that are behind are looked at closely, each for so long. */
+enum { CLOSE_LOOKS = 2, LOOK_MS = 50 };
+
+/* Adds a rank to the list, its last announced collective, and, if it is to be looked at closely, how it stands; returns
+ * the new length. */
+static size_t print_rank(const shd_comm *comm, int32_t rank, bool closely, char *text, size_t used, size_t text_bytes) {
     char last[TEXT_BYTES] = "no collective yet";
     int64_t announced = comm->backend->announced ? comm->backend->announced(comm->state, rank) : 0;
     shd_announcement announcement;
@@ -121,20 +131,32 @@ static size_t print_rank(const shd_comm *comm, int32_t rank, char *text, size_t 
         print_announcement(&announcement, name, sizeof name);
         snprintf(last, sizeof last, "last issued %s, collective %lld", name, (long long)(announced - 1));
     }
-    return used + (size_t)snprintf(text + used, text_bytes - used, "%srank %d (%s)", used ? ", " : "", rank, last);
+    char standing[SHD_COMM_CAUSE_BYTES / 2] = "";
+    if (closely) shd_standing_print(comm->recorder, rank, LOOK_MS, standing, sizeof standing);
+    used += (size_t)snprintf(text + used, text_bytes - used, "%srank %d (%s)%s%s", used ? ", " : "", rank, last,
+                             *standing ? ": " : "", standing);
+    return used < text_bytes ? used : text_bytes;
 }
 
 /* Lists the ranks that are behind, each with its last announced collective; "nobody" if there are none. This rank only
  * when no other is: it is behind because its own next instruction waits for one of the others. */
 static void print_behind(const shd_comm *comm, char *text, size_t text_bytes) {
     size_t used = 0;
+    int32_t count = 0;
     for (int32_t rank = 0; rank < comm->world_size && used + TEXT_BYTES < text_bytes; rank++)
-        if (rank != comm->rank && is_behind(comm, rank)) used = print_rank(comm, rank, text, used, text_bytes);
-    if (!used && is_behind(comm, comm->rank)) used = print_rank(comm, comm->rank, text, used, text_bytes);
+        if (rank != comm->rank && is_behind(comm, rank))
+            used = print_rank(comm, rank, count++ < CLOSE_LOOKS, text, used, text_bytes);
+    if (!used && is_behind(comm, comm->rank)) used = print_rank(comm, comm->rank, false, text, used, text_bytes);
     if (!used) snprintf(text, text_bytes, "nobody in particular");
 }
 
 /* --- waiting ------------------------------------------------------------------------------------------------------ */
+
+static sherd_status fail_dead(shd_comm *comm, int32_t rank) {
+    char where[SHD_COMM_CAUSE_BYTES / 2];
+    shd_standing_print_where(comm->recorder, rank, false, where, sizeof where);
+    return shd_watch_fail(comm, SHERD_PEER, "rank %d died%s%s", rank, *where ? ", " : "", where);
+}
 
 static sherd_status check_peers(shd_comm *comm, const char *what) {
     if (!comm->backend->peers) return SHERD_OK;
@@ -151,7 +173,7 @@ static sherd_status check_peers(shd_comm *comm, const char *what) {
                 return shd_watch_fail(comm, SHERD_PEER, "rank %d ended its session while rank %d waits for it in %s",
                                       rank, comm->rank, what);
             break;
-        case SHD_PEER_DEAD: return shd_watch_fail(comm, SHERD_PEER, "rank %d died", rank);
+        case SHD_PEER_DEAD: return fail_dead(comm, rank);
         }
     }
     return SHERD_OK;
@@ -165,10 +187,12 @@ static sherd_status watch(shd_comm *comm, const shd_patience *patience, const ch
     }
     if (now_ms - patience->since_ms < comm->timeout_ms) return SHERD_OK;
     SHD_TRY(shd_watch_compare(comm));
-    char behind[SHD_COMM_CAUSE_BYTES / 2];
+    char behind[SHD_COMM_CAUSE_BYTES * 3 / 4], step[40] = "";
     print_behind(comm, behind, sizeof behind);
-    return shd_watch_fail(comm, SHERD_TIMEOUT, "rank %d waited %.3g s in %s for %s", comm->rank, comm->timeout_ms / 1e3,
-                          what, behind);
+    int64_t number = shd_recorder_step(comm->recorder);
+    if (number >= 0) snprintf(step, sizeof step, " of step %lld", (long long)number + 1);
+    return shd_watch_fail(comm, SHERD_TIMEOUT, "rank %d waited %.3g s in %s%s for %s", comm->rank,
+                          comm->timeout_ms / 1e3, what, step, behind);
 }
 
 static void doze(shd_comm *comm, double milliseconds) {

@@ -35,6 +35,14 @@ static void init_units(shd_engine *engine) {
     }
 }
 
+/* For readers of records, who have no plan. */
+static void name_all(shd_engine *engine) {
+    engine->recorder = shd_comm_recorder(engine->config.comm);
+    for (int32_t op = 0; op < SHD_OPS; op++)
+        shd_recorder_name_kind(engine->recorder, SHD_RECORD_INSTRUCTION + op, shd_op_text((shd_op)op));
+    shd_recorder_name_units(engine->recorder, engine->config.plan->unit_names, engine->config.plan->unit_count);
+}
+
 /* What codes of states stand for, where states are kept so. */
 static sherd_status make_codebooks(shd_engine *engine) {
     const shd_policy *policy = &engine->config.plan->policy;
@@ -54,6 +62,7 @@ static sherd_status allocate(shd_engine *engine) {
     engine->units = shd_alloc(units, sizeof *engine->units);
     engine->counter_base = shd_alloc(SHD_COUNTERS * units, sizeof *engine->counter_base);
     engine->done = shd_alloc((size_t)longest, sizeof *engine->done);
+    engine->records = shd_alloc((size_t)longest, sizeof *engine->records);
     engine->parameters = shd_alloc(tensors, sizeof *engine->parameters);
     engine->gradients = shd_alloc(tensors, sizeof *engine->gradients);
     engine->outputs = shd_alloc(units, sizeof *engine->outputs);
@@ -61,8 +70,9 @@ static sherd_status allocate(shd_engine *engine) {
     engine->remade = shd_alloc(units, sizeof *engine->remade);
     engine->verdicts = shd_alloc(ranks, sizeof *engine->verdicts);
     engine->counts = shd_alloc(ranks, sizeof *engine->counts);
-    if (!engine->units || !engine->counter_base || !engine->done || !engine->parameters || !engine->gradients ||
-        !engine->outputs || !engine->activations || !engine->remade || !engine->verdicts || !engine->counts)
+    if (!engine->units || !engine->counter_base || !engine->done || !engine->records || !engine->parameters ||
+        !engine->gradients || !engine->outputs || !engine->activations || !engine->remade || !engine->verdicts ||
+        !engine->counts)
         return shd_fail(SHERD_MEMORY, "no memory for the engine's tables");
     for (int32_t q = SHD_QUEUE_COMPUTE + 1; q < SHD_QUEUES; q++) SHD_TRY(shd_queue_create(longest, &engine->queues[q]));
     return SHERD_OK;
@@ -75,6 +85,7 @@ static sherd_status init(shd_engine *engine) {
     SHD_TRY(shd_engine_map(engine));
     if (plan->has_owners && engine->config.optimizer.kind == SHERD_MUON) shd_ops_init_quietly();
     init_units(engine);
+    name_all(engine);
     engine->progress = shd_engine_start(engine);
     engine->partials = plan->partials_buffer >= 0 ? shd_engine_address(engine, plan->partials_buffer) : NULL;
     for (int32_t u = 0; u < plan->unit_count; u++) {
@@ -111,6 +122,7 @@ void shd_engine_destroy(shd_engine *engine) {
     shd_free(engine->outputs);
     shd_free(engine->gradients);
     shd_free(engine->parameters);
+    shd_free(engine->records);
     shd_free(engine->done);
     shd_free(engine->counter_base);
     shd_free(engine->units);
@@ -151,7 +163,8 @@ void shd_engine_view(shd_engine *engine, sherd_view *view) {
         .scratch = plan->scratch_buffer >= 0 ? shd_engine_address(engine, plan->scratch_buffer) : NULL,
         .logits = plan->logits_buffer >= 0 ? shd_engine_address(engine, plan->logits_buffer) : NULL,
     };
-    engine->compute_since_ms = shd_clock_ms();
+    engine->compute_since_ns = shd_clock_ns();
+    shd_recorder_start(engine->recorder, engine->records[engine->next], engine->compute_since_ns);
 }
 
 void shd_engine_add_loss(shd_engine *engine, const double *terms, int64_t count) {

@@ -45,9 +45,13 @@ struct shd_engine {
     double *partials;        /* planned work memory of norms */
     shd_codebook *codebooks; /* [state_count], of states in INT8; else NULL */
 
+    int64_t recorded_step;  /* the step that runs, or, of other programs, the last that was done; -1: none */
+    shd_recorder *recorder; /* the comm's */
+
     /* The running program. */
     const shd_program *program;
-    bool *done; /* by instruction */
+    bool *done;       /* by instruction */
+    int64_t *records; /* likewise: their numbers in the recorder */
     int32_t next;
     bool due; /* instructions[next] is a compute instruction that the caller is asked for */
     int64_t step;
@@ -61,7 +65,7 @@ struct shd_engine {
     bool commits;                         /* the verdict: every rank has written the save that is under way */
     shd_progress progress, next_progress; /* the running step's, and what it will leave */
     uint32_t flags;                       /* raised since the last step's verdict */
-    double compute_since_ms;
+    int64_t compute_since_ns;
     shd_engine_times times;
     shd_rank_clock clock;
     sherd_step_result result;

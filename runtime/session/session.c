@@ -118,6 +118,7 @@ static sherd_status meet(sherd_session *session) {
         .timeout_s = options->timeout_s,
         .start_timeout_s = options->start_timeout_s,
         .pool = session->pool,
+        .recorder = session->recorder,
     };
     return shd_comm_create(&config, &session->comm);
 }
@@ -200,6 +201,11 @@ static sherd_status init(sherd_session *session, const sherd_model *model) {
 }
 
 sherd_status sherd_session_create(const sherd_options *options, const sherd_model *model, sherd_session **out) {
+    return shd_session_create_recorded(options, model, NULL, out);
+}
+
+sherd_status shd_session_create_recorded(const sherd_options *options, const sherd_model *model, shd_recorder *recorder,
+                                         sherd_session **out) {
     if (!options || !model || !out)
         return shd_fail(SHERD_ARGUMENT, "sherd_session_create needs options, a model and a place for the session");
     SHD_TRY(shd_options_check(options));
@@ -209,6 +215,7 @@ sherd_status sherd_session_create(const sherd_options *options, const sherd_mode
     sherd_session *session = shd_alloc(1, sizeof *session);
     if (!session) return shd_fail(SHERD_MEMORY, "no memory for a session");
     session->options = *options;
+    session->recorder = recorder;
     sherd_status status = init(session, model);
     session->options.rendezvous = NULL;
     if (status == SHERD_OK) {
@@ -235,6 +242,7 @@ void sherd_session_destroy(sherd_session *session) {
 }
 
 shd_pool *shd_session_pool(sherd_session *session) { return session->pool; }
+shd_recorder *shd_session_recorder(const sherd_session *session) { return shd_comm_recorder(session->comm); }
 const shd_plan *shd_session_plan(const sherd_session *session) { return session->plan; }
 int64_t sherd_session_step_count(const sherd_session *session) { return session->step_count; }
 

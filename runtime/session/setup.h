@@ -5,6 +5,7 @@
 
 #include "io/checkpoint.h"
 #include "optim/rules.h"
+#include "runtime/comm/recorder.h"
 #include "runtime/device/pool.h"
 #include "runtime/schedule/program.h"
 #include "shard/plan.h"
@@ -36,8 +37,15 @@ sherd_status shd_checkpoint_fits(const shd_checkpoint *checkpoint, const sherd_o
 /* Whether UPDATE is to follow VERDICT, which may say that nothing is updated, or by how much gradients are clipped. */
 bool shd_options_update_late(const sherd_options *options);
 
+/* sherd_session_create with a flight recorder that the ranks have had since they started; borrowed for the session's life.
+ * NULL: they make one when they meet. */
+sherd_status shd_session_create_recorded(const sherd_options *options, const sherd_model *model, shd_recorder *recorder,
+                                         sherd_session **out);
+
 /* The pool of a session, for model code that runs inside its brackets. Borrowed. */
 shd_pool *shd_session_pool(sherd_session *session);
+/* The flight recorder with this rank's part. Borrowed. */
+shd_recorder *shd_session_recorder(const sherd_session *session);
 /* Its plan. Borrowed. */
 const shd_plan *shd_session_plan(const sherd_session *session);
 

@@ -212,12 +212,31 @@ static shd_metrics_spread spread_of(const sherd_rank_times *times) {
     return (shd_metrics_spread){.min = times->min_ms, .median = times->median_ms, .max = times->max_ms};
 }
 
+/* This rank's micro-batches of the next step. */
+static sherd_status read_data(job_run *run, int64_t *target_count, int32_t *ready, double *data_ms) {
+    shd_recorder *recorder = shd_session_recorder(run->session);
+    int64_t step = run->summary.step, start_ns = shd_clock_ns();
+    shd_recorder_enter(recorder, SHD_ACTIVITY_DATA, step);
+    int64_t number = shd_recorder_add(recorder, &(shd_record){.queued_ns = start_ns,
+                                                              .started_ns = start_ns,
+                                                              .step = step,
+                                                              .collective = SHD_RECORD_NO_COLLECTIVE,
+                                                              .unit = -1,
+                                                              .micro_step = -1,
+                                                              .kind = SHD_RECORD_DATA});
+    SHD_TRY(shd_feed_next(run->training, target_count, ready));
+    int64_t now_ns = shd_clock_ns();
+    shd_recorder_end(recorder, number, now_ns);
+    shd_recorder_enter(recorder, SHD_ACTIVITY_BOUNDARY, step - 1);
+    *data_ms = (double)(now_ns - start_ns) * 1e-6;
+    return SHERD_OK;
+}
+
 static sherd_status run_step(job_run *run) {
-    double start_ms = shd_clock_ms();
     int64_t target_count;
     int32_t data_ready;
-    SHD_TRY(shd_feed_next(run->training, &target_count, &data_ready));
-    double data_ms = shd_clock_ms() - start_ms;
+    double data_ms;
+    SHD_TRY(read_data(run, &target_count, &data_ready, &data_ms));
     SHD_TRY(listen(run));
     const sherd_callbacks callbacks = {.size = sizeof callbacks, .forward = forward, .backward = backward, .user = run};
     sherd_step_result result;

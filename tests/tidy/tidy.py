@@ -33,10 +33,10 @@ ARROWS = {
     "runtime/engine": BELOW_ENGINE,
     "runtime/session": BELOW_ENGINE + ["runtime/engine", "io"],
     "runtime/model": ["runtime/base", "runtime/device", "runtime/ops"],
-    "runtime/train": ["runtime/base", "runtime/session", "runtime/model", "io"],
+    "runtime/train": ["runtime/base", "runtime/session", "runtime/model", "runtime/watch", "runtime/comm/recorder.h", "io"],
     "runtime/watch": ["runtime/base", "runtime/comm", "io/events.h"],
     "runtime/launch": ["runtime/base", "runtime/comm/store.h", "io/job.h", "io/events.h"],
-    "runtime/cli": ["runtime/train", "runtime/launch", "io", "shard", "runtime/schedule"],
+    "runtime/cli": ["runtime/train", "runtime/launch", "runtime/watch", "runtime/comm/recorder.h", "io", "shard", "runtime/schedule"],
     "examples": [],
 }
 PURE_FOLDERS = ("shard", "runtime/schedule")
