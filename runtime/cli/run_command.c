@@ -1,6 +1,8 @@
 /* `sherd run`: ranks of any program, with torchrun's options. */
 #include "runtime/cli/commands.h"
+#include "runtime/cli/failure_say.h"
 #include "runtime/cli/launch_arguments.h"
+#include "runtime/cli/output_arguments.h"
 #include "runtime/cli/run_request.h"
 #include "runtime/cli/verdict.h"
 
@@ -9,21 +11,36 @@
 
 static const shd_option options[] = {
     SHD_RUN_OPTIONS,
+    SHD_OUTPUT_OPTIONS,
     SHD_LAUNCH_OPTIONS,
     {0},
 };
 
+/* What was asked for. */
+typedef struct run_arguments {
+    shd_run_request request;
+    shd_launch_arguments launch;
+    shd_output_arguments output;
+} run_arguments;
+
+static void judge(const shd_launch *launch, const shd_launch_report *report) {
+    const shd_failure_story story = SHD_FAILURE_STORY_INIT;
+    shd_report_say(launch, report);
+    shd_failure_say(launch, report, &story);
+}
+
 static bool restarts(void *user, shd_launch_report *report, double delay_s) {
     const shd_launch *launch = user;
-    shd_report_say(launch, report);
+    judge(launch, report);
     shd_report_say_restart(launch, report, delay_s);
     return true;
 }
 
 /* Starts the ranks of `program`. */
-static int launch_program(const shd_run_request *request, const shd_launch_arguments *given, char **program) {
-    shd_launch launch = shd_launch_arguments_make(given);
-    shd_run_request_fill(request, &launch);
+static int launch_program(const run_arguments *given, shd_output *output, char **program) {
+    shd_launch launch = shd_launch_arguments_make(&given->launch);
+    shd_run_request_fill(&given->request, &launch);
+    launch.output = output;
     launch.argv = program;
     launch.restarts = restarts;
     launch.user = &launch;
@@ -32,33 +49,44 @@ static int launch_program(const shd_run_request *request, const shd_launch_argum
         shd_say_error("%s", sherd_last_error());
         return report.exit_code ? report.exit_code : SHD_EXIT_FAILED;
     }
-    shd_report_say(&launch, &report);
+    judge(&launch, &report);
     return shd_report_exit_code(&report);
 }
 
+/* False, with what is wrong said, for a value that is none. */
+static bool take_option(run_arguments *given, const shd_command *command, int id, const char *value) {
+    if (shd_output_arguments_take(&given->output, id, value)) return true;
+    if (shd_launch_arguments_has(id)) return shd_launch_arguments_take(&given->launch, command, id, value);
+    return shd_run_request_take(&given->request, command, id, value);
+}
+
 static int run(const shd_command *command, int argc, char **argv) {
-    shd_run_request request = SHD_RUN_REQUEST_INIT;
-    shd_launch_arguments given = SHD_LAUNCH_ARGUMENTS_INIT;
+    run_arguments given = {.request = SHD_RUN_REQUEST_INIT, .launch = SHD_LAUNCH_ARGUMENTS_INIT};
+    shd_run_request *request = &given.request;
+    shd_output output;
     char **operands = NULL;
     shd_arguments arguments = shd_arguments_begin(command, argc, argv);
     for (int id; !operands && (id = shd_arguments_next(&arguments)) != SHD_ARGUMENT_END;) {
         if (id == SHD_ARGUMENT_STOP) return arguments.exit_code;
         if (id == SHD_ARGUMENT_OPERAND)
             operands = argv + arguments.next - 1;
-        else if (shd_launch_arguments_has(id) ? !shd_launch_arguments_take(&given, command, id, arguments.value)
-                                              : !shd_run_request_take(&request, command, id, arguments.value))
+        else if (!take_option(&given, command, id, arguments.value))
             return SHD_EXIT_USAGE;
         /* As in Python, what follows a module's name is the module's. */
-        if (request.module && !operands) operands = argv + arguments.next;
+        if (request->module && !operands) operands = argv + arguments.next;
     }
-    if (!operands || (!*operands && !request.module)) return shd_usage_error(command, "no program to run");
-    if (!shd_run_request_check(&request, command)) return SHD_EXIT_USAGE;
-    char **program = shd_run_request_program(&request, operands);
-    if (!program) {
+    if (!operands || (!*operands && !request->module)) return shd_usage_error(command, "no program to run");
+    if (!shd_run_request_check(request, command)) return SHD_EXIT_USAGE;
+    int code = shd_output_arguments_fill(&given.output, command, request->rank_count, &output);
+    if (code) return code;
+    char **program = shd_run_request_program(request, operands);
+    if (program) {
+        code = launch_program(&given, &output, program);
+    } else {
         shd_say_error("no memory for the arguments of the ranks");
-        return SHD_EXIT_FAILED;
+        code = SHD_EXIT_FAILED;
     }
-    int code = launch_program(&request, &given, program);
+    shd_output_fini(&output);
     free(program);
     return code;
 }

@@ -5,6 +5,7 @@
 #include "runtime/base/status.h"
 #include "runtime/launch/exits.h"
 #include "runtime/launch/guard.h"
+#include "runtime/launch/output.h"
 #include "runtime/launch/spawn.h"
 
 #include <errno.h>

@@ -20,9 +20,9 @@ enum { READ_BYTES = 1 << 20 };
 sherd_status shd_error_file_write(const char *path, const char *message) {
     char time_text[24];
     snprintf(time_text, sizeof time_text, "%" PRId64, (int64_t)time(NULL));
-    return shd_json_file_write(path,
-                               json_pack("{s: {s: o, s: {s: s, s: s}}}", "message", "message", shd_json_text(message),
-                                         "extraInfo", "py_callstack", "", "timestamp", time_text));
+    return shd_json_file_write(path, json_pack("{s: {s: o, s: {s: s, s: s}}}", "message", "message",
+                                               shd_json_file_text(message), "extraInfo", "py_callstack", "",
+                                               "timestamp", time_text));
 }
 
 static int64_t read_time(const json_t *value) {

@@ -17,7 +17,7 @@ static sherd_status write_whole(const char *path, const json_t *root) {
     if (length < 0 || (size_t)length >= sizeof partial) return shd_fail(SHERD_IO, "the path %.60s… is too long", path);
     int fd = open(partial, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
     if (fd < 0) return shd_fail(SHERD_IO, "cannot write %s: %s", path, strerror(errno));
-    bool written = json_dumpfd(root, fd, JSON_INDENT(2)) == 0 && write(fd, "\n", 1) == 1;
+    bool written = json_dumpfd(root, fd, JSON_INDENT(2) | JSON_REAL_PRECISION(9)) == 0 && write(fd, "\n", 1) == 1;
     int cause = errno;
     close(fd);
     if (written && rename(partial, path) == 0) return SHERD_OK;
@@ -33,7 +33,7 @@ sherd_status shd_json_file_write(const char *path, json_t *root) {
     return status;
 }
 
-json_t *shd_json_text(const char *text) {
+json_t *shd_json_file_text(const char *text) {
     if (!text) return json_null();
     size_t count = strlen(text);
     char *copy = shd_alloc(count + 1, 1);

@@ -6,8 +6,6 @@
 #ifndef SHD_LAUNCH_LAUNCH_H
 #define SHD_LAUNCH_LAUNCH_H
 
-#include "runtime/launch/output.h"
-
 #include <sherd/status.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -16,6 +14,7 @@
 enum { SHD_LAUNCH_MAX_RANKS = 4096 };
 
 typedef struct shd_launch_report shd_launch_report;
+struct shd_output; /* output.h */
 
 typedef struct shd_launch {
     char *const *argv;    /* the program, searched for in PATH, and its arguments; ends with NULL */
@@ -41,7 +40,8 @@ typedef struct shd_launch {
     const char *run_id;         /* NULL: a random one */
     const char *master_address; /* NULL: 127.0.0.1 */
     int master_port;            /* 0: a free one, which nobody else is given meanwhile */
-    shd_output *output; /* what becomes of the output of ranks; knows after each attempt how they ended. NULL: ranks
+    struct shd_output
+        *output; /* what becomes of the output of ranks; knows after each attempt how they ended. NULL: ranks
                                  * write where this process does */
 } shd_launch;
 #define SHD_LAUNCH_INIT                                                                                                \

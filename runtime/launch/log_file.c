@@ -14,7 +14,7 @@
 
 static bool is_full(int cause) { return cause == ENOSPC || cause == EDQUOT; }
 
-sherd_status shd_folder_make(const char *path, int *cause) {
+sherd_status shd_log_folder_make(const char *path, int *cause) {
     char part[PATH_MAX];
     *cause = 0;
     if (strlen(path) >= sizeof part) return shd_fail(SHERD_IO, "the path %.60s… is too long", path);
@@ -39,7 +39,7 @@ sherd_status shd_log_file_open(shd_log_file *file, const char *folder, int32_t r
     int bytes = snprintf(path, sizeof path, "%s/%d", folder, rank);
     if (bytes < 0 || (size_t)bytes + strlen(name) + 2 > sizeof path)
         return shd_fail(SHERD_IO, "the path %.60s… is too long", folder);
-    sherd_status status = shd_folder_make(path, &file->cause);
+    sherd_status status = shd_log_folder_make(path, &file->cause);
     if (status != SHERD_OK) return is_full(file->cause) ? SHERD_OK : status;
     snprintf(path + bytes, sizeof path - (size_t)bytes, "/%s", name);
     file->fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);

@@ -22,6 +22,6 @@ void shd_log_file_close(shd_log_file *file);
 void shd_log_file_write(shd_log_file *file, const char *bytes, size_t count);
 
 /* Makes a folder and those above it. Fails: IO, naming it; *cause is errno, or 0. */
-sherd_status shd_folder_make(const char *path, int *cause);
+sherd_status shd_log_folder_make(const char *path, int *cause);
 
 #endif

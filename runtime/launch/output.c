@@ -78,7 +78,7 @@ static sherd_status open_error_file(const shd_output *output, int32_t local_rank
     if (!*output->folder) return SHERD_OK;
     shd_output_path(output, local_rank, error_name, path);
     path[strlen(path) - sizeof error_name] = 0;
-    sherd_status status = shd_folder_make(path, &cause);
+    sherd_status status = shd_log_folder_make(path, &cause);
     if (status != SHERD_OK) return cause == ENOSPC || cause == EDQUOT ? SHERD_OK : status;
     shd_output_path(output, local_rank, error_name, path);
     unlink(path); /* of an earlier run: it would be taken for this one's */
