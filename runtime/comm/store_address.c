@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 enum {
-    BACKLOG = 1024,
+    BACKLOG = 4096,
     FREE_PORT_TRIES = 32, /* a port that is free at one address may be busy at another */
     /* Silence of 10 s, then 4 questions 5 s apart without an answer; or 20 s in which nothing sent arrived. */
     QUIET_S = 10,
@@ -113,11 +113,15 @@ void shd_store_tune(int socket) {
 static int listen_at(shd_store_address *address) {
     int made = socket(address->at.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (made < 0) return -1;
-    /* A port that was given may be that of a job which has just ended. With a free one this would let two processes
-     * that ask at the same time get the same. */
-    if (shd_store_address_port(address) != 0) set_option(made, SOL_SOCKET, SO_REUSEADDR, 1);
     if (address->at.ss_family == AF_INET6) set_option(made, IPPROTO_IPV6, IPV6_V6ONLY, 1);
-    if (bind(made, (struct sockaddr *)&address->at, address->bytes) < 0 || listen(made, BACKLOG) < 0 ||
+    /* A port may be used again while connections of the job before are still being forgotten. When a free one is chosen
+     * this comes after the choice: it would let two processes that ask at the same time get the same. */
+    bool chosen = shd_store_address_port(address) != 0;
+    if (chosen) set_option(made, SOL_SOCKET, SO_REUSEADDR, 1);
+    shd_store_tune(made); /* connections that are accepted have it from here */
+    bool bound = bind(made, (struct sockaddr *)&address->at, address->bytes) == 0;
+    if (bound && !chosen) set_option(made, SOL_SOCKET, SO_REUSEADDR, 1);
+    if (!bound || listen(made, BACKLOG) < 0 ||
         getsockname(made, (struct sockaddr *)&address->at, &address->bytes) < 0) {
         int error = errno;
         close(made);

@@ -23,7 +23,7 @@ enum {
     MAX_ADDRESSES = 16,
     CONNECT_S = 300, /* what 0 in a config stands for */
     CALL_S = 30,
-    ATTEMPT_MS = 1000,     /* how long the first try waits for one address; later ones twice as long, */
+    ATTEMPT_MS = 250,      /* how long the first try waits for one address; later ones twice as long, */
     MAX_ATTEMPT_MS = 8000, /* up to this */
     BEGINNING_MS = 6000,   /* and for what the server says there: longer than it lets a beginning take */
     FIRST_PAUSE_MS = 20,   /* between tries, half as long again each time, */
@@ -46,6 +46,11 @@ static outcome try_again(search *self, const char *what, const char *cause) {
     return AGAIN;
 }
 
+/* What was waited for did not come. The last try is cut short by the deadline: what the one before met tells more. */
+static outcome find_overdue(search *self, const char *what, const char *cause) {
+    return self->cause[0] && shd_clock_ms() >= self->deadline_ms ? AGAIN : try_again(self, what, cause);
+}
+
 static outcome give_up(search *self) {
     self->status = shd_store_fail_given_up(self->store);
     return HOPELESS;
@@ -64,7 +69,7 @@ static outcome connect_to(search *self, const shd_store_address *address, double
         if (errno != EINPROGRESS && errno != EINTR) return try_again(self, text, strerror(errno));
         shd_store_news news = shd_store_await(self->store, made, POLLOUT, until_ms);
         if (news == SHD_STORE_GIVEN_UP) return give_up(self);
-        if (news == SHD_STORE_OVERDUE) return try_again(self, text, "no answer");
+        if (news == SHD_STORE_OVERDUE) return find_overdue(self, text, "no answer");
         int error = 0;
         socklen_t bytes = sizeof error;
         if (getsockopt(made, SOL_SOCKET, SO_ERROR, &error, &bytes) < 0 || error != 0)
@@ -96,7 +101,7 @@ static outcome move_all(search *self, int socket, uint8_t *bytes, size_t count, 
             return try_again(self, self->store->where, strerror(errno));
         shd_store_news news = shd_store_await(self->store, socket, sends ? POLLOUT : POLLIN, until_ms);
         if (news == SHD_STORE_GIVEN_UP) return give_up(self);
-        if (news == SHD_STORE_OVERDUE) return try_again(self, self->store->where, "connected, but said nothing");
+        if (news == SHD_STORE_OVERDUE) return find_overdue(self, self->store->where, "connected, but said nothing");
     }
     return JOINED;
 }
@@ -142,7 +147,8 @@ static outcome begin(search *self, int socket, double until_ms) {
     if (status == SHERD_OK) return JOINED;
     shd_store_forget(store);
     self->status = status;
-    return status == SHERD_PEER || status == SHERD_TIMEOUT ? try_again(self, "", sherd_last_error()) : HOPELESS;
+    if (status == SHERD_TIMEOUT) return find_overdue(self, "", sherd_last_error());
+    return status == SHERD_PEER ? try_again(self, "", sherd_last_error()) : HOPELESS;
 }
 
 /* Tries one address after another. */

@@ -31,7 +31,7 @@ enum {
     MAX_NAMED = 64, /* addresses that the log has named */
     EVENTS = 256,   /* a turn */
     MOVES = 64,     /* sends and receives for one connection a turn */
-    HELPING = 16,   /* connections taken a turn */
+    HELPING = 256,  /* connections taken a turn */
     FLOOD = 1000,   /* failed beginnings a second from which helpings are a millisecond apart */
     OUT_OF_FDS_MS = 100
 };
@@ -164,7 +164,6 @@ static void welcome(shd_store_server *self, int socket, const shd_store_address 
         shd_free(link);
         return;
     }
-    shd_store_tune(socket);
     if (self->house.counts[SHD_STORE_STRANGER] == MAX_STRANGERS) drop_oldest(self, SHD_STORE_STRANGER);
     if (self->house.counts[SHD_STORE_GREETED] >= MAX_GREETED) drop_oldest(self, SHD_STORE_GREETED);
     shd_store_guest_enter(&self->house, &link->guest, shd_clock_ms());
