@@ -8,6 +8,7 @@ extern const shd_command shd_command_train;
 extern const shd_command shd_command_plan;
 extern const shd_command shd_command_run;
 extern const shd_command shd_command_doctor;
+extern const shd_command shd_command_report;
 extern const shd_command shd_command_sample;
 extern const shd_command shd_command_checkpoint_list;
 extern const shd_command shd_command_checkpoint_show;

@@ -12,6 +12,7 @@ static const shd_command *const commands[] = {
     &shd_command_plan,
     &shd_command_run,
     &shd_command_doctor,
+    &shd_command_report,
     &shd_command_sample,
     &shd_command_checkpoint_list,
     &shd_command_checkpoint_show,

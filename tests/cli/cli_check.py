@@ -34,7 +34,7 @@ class Program(unittest.TestCase):
         self.assertEqual(sherd("--version").stdout, f"sherd {version}\n")
 
     def test_commands_of_the_manual_are_there(self):
-        for name in ("train", "run", "doctor", "plan", "sample", *("checkpoint " + word for word in "list show verify reshard export import drill".split()), "data show", "data pack"):
+        for name in ("train", "run", "doctor", "plan", "sample", "report", *("checkpoint " + word for word in "list show verify reshard export import drill".split()), "data show", "data pack"):
             self.assertIn(name, commands())
 
     def test_every_command_has_a_whole_help(self):

@@ -36,7 +36,8 @@ ARROWS = {
     "runtime/train": ["runtime/base", "runtime/session", "runtime/model", "runtime/watch", "runtime/comm/recorder.h", "io"],
     "runtime/watch": ["runtime/base", "runtime/comm", "io/events.h"],
     "runtime/launch": ["runtime/base", "runtime/comm/store.h", "io/job.h", "io/events.h"],
-    "runtime/cli": ["runtime/train", "runtime/launch", "runtime/watch", "runtime/comm/recorder.h", "io", "shard", "runtime/schedule"],
+    "runtime/report": ["runtime/base", "io"],
+    "runtime/cli": ["runtime/train", "runtime/launch", "runtime/report", "runtime/watch", "runtime/comm/recorder.h", "io", "shard", "runtime/schedule"],
     "examples": [],
 }
 PURE_FOLDERS = ("shard", "runtime/schedule")
