@@ -17,6 +17,7 @@
 #include "runtime/train/job_data.h"
 #include "runtime/train/job_setup.h"
 #include "runtime/train/journal.h"
+#include "runtime/train/provenance.h"
 #include "runtime/train/resume.h"
 #include "runtime/train/sample.h"
 #include "runtime/train/saver.h"
@@ -386,6 +387,17 @@ static void log_start(const job_run *run) {
                 (long long)run->from.place.step, (long long)job->train.steps);
 }
 
+/* A record of what the run is made with. What it cannot be written for is no reason not to train. */
+static void record_origin(const job_run *run) {
+    const shd_provenance about = {.job = run->job,
+                                  .plan = shd_session_plan(run->session),
+                                  .threads = run->options.threads,
+                                  .first_step = run->summary.step,
+                                  .resumed_from = run->from.path};
+    if (is_first_rank(run) && shd_provenance_write(&about) != SHERD_OK)
+        shd_log(SHERD_LOG_WARN, "no provenance.json: %s", sherd_last_error());
+}
+
 static void tell_start(const job_run *run) {
     const shd_job *job = run->job;
     bool resumes = run->from.path && !run->from.weights_only;
@@ -445,6 +457,7 @@ static sherd_status train(job_run *run, const sherd_options *place) {
     }
     SHD_TRY(start(run));
     if (is_first_rank(run)) log_start(run);
+    record_origin(run);
     tell_start(run);
     if (run->hooks->started) run->hooks->started(run->hooks->user, run->summary.step);
     shd_model_work_reset();

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What a job leaves to look at, read as other programs would read it: events.jsonl and TensorBoard's files.
+"""What a job leaves to look at, read as other programs would read it: events.jsonl, provenance.json and TensorBoard's files.
 
 usage: test_seeing.py SHERD [--only CHECK]
 """
@@ -9,11 +9,12 @@ import json
 import math
 import os
 import struct
+import subprocess
 import sys
 import tempfile
 import time
 
-from jobs import Job, need, run_checks, write_files
+from jobs import Job, need, read, run_checks, write_files
 from read_tensorboard import read_events
 
 LIMIT_S = 60
@@ -120,7 +121,38 @@ def check_events(sherd, job_path):
     need(len(kinds(run_dir)) == len(seen) + 3, "a run with nothing to do has told something")
 
 
-CHECKS = {"tensorboard": check_tensorboard, "no-tensorboard": check_no_tensorboard, "events": check_events}
+def check_provenance(sherd, job_path):
+    """What a run was made with is there, and stays there when it goes on with other settings."""
+    run_dir = train(sherd, job_path, 2, ["train.steps=2", "shard.stage=2"])
+    train(sherd, job_path, 1, ["train.steps=3"], run_dir)
+    first, second = (strict(read(os.path.join(run_dir, name)).decode()) for name in ("provenance.json.1", "provenance.json"))
+    records = sorted(name for name in os.listdir(run_dir) if name.startswith("provenance"))
+    need(records == ["provenance.json", "provenance.json.1"], f"files: {records}")
+    need((first["first_step"], second["first_step"]) == (0, 2), "first steps")
+    need("resumed_from" not in first and second["resumed_from"].endswith("step-00000002"), "where it went on from")
+    need((first["mesh"]["ranks"], first["mesh"]["stage"], second["mesh"]["ranks"]) == (2, 2, 1), "meshes")
+    need(first["job"]["shard"]["stage"] == 2 and first["job"]["train"]["steps"] == 2, "the job as resolved")
+    words = first["command"]
+    need(words[1] == "train" and "shard.stage=2" in words and not any(word.startswith("--as-rank") for word in words), f"command: {words}")
+    need(first["hosts"] == [os.uname().nodename] and first["gpus"] == [], "hosts and accelerators")
+    need(first["kernel"]["release"] == os.uname().release, "kernel")
+    need(first["cpu"]["cores"] == os.sysconf("SC_NPROCESSORS_ONLN"), "cores")
+    need(first["cpu"]["usable_cores"] == len(os.sched_getaffinity(0)), "usable cores")
+    need(first["memory"]["total_bytes"] == os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"), "memory")
+    need(any(name.startswith("libzstd.so") for name in first["libraries"]), f"libraries: {first['libraries']}")
+    version = subprocess.run([sherd, "--version"], capture_output=True, text=True).stdout
+    need(first["sherd"]["version"] in version, "version")
+    found = {(entry["key"], os.path.basename(entry["path"])): entry for entry in first["data"]}
+    need(set(found) == {("data.train", "train.txt"), ("data.validation", "validation.txt")}, f"data: {found}")
+    for (_, name), entry in found.items():
+        path = os.path.join(os.path.dirname(job_path), name)
+        need(entry["bytes"] == os.path.getsize(path) and len(entry["xxh3"]) == 16, f"{name}: {entry}")
+    need(abs(time.time() - time.mktime(time.strptime(first["time"], "%Y-%m-%dT%H:%M:%SZ")) + time.timezone) < 3600, first["time"])
+    text = read(os.path.join(run_dir, "provenance.json")).decode()
+    need("/build" not in json.dumps(second["sherd"]) and text.endswith("}\n"), "a path of the build")
+
+
+CHECKS = {"provenance": check_provenance, "tensorboard": check_tensorboard, "no-tensorboard": check_no_tensorboard, "events": check_events}
 
 
 def main():
