@@ -11,6 +11,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -42,12 +43,25 @@ static void format_event(const shd_event *event, shd_json_line *line) {
     shd_json_line_end(line);
 }
 
-/* Whether the file ends within a line. */
-static bool is_torn(int file) {
+static bool ends_within_line(int file) {
     struct stat about;
     char last = '\n';
     return fstat(file, &about) == 0 && S_ISREG(about.st_mode) && about.st_size > 0 &&
            pread(file, &last, 1, about.st_size - 1) == 1 && last != '\n';
+}
+
+/* Whether the file's last line is torn. The size grows page by page while somebody's line is being written, so whoever
+ * looks must be alone; but nobody waits long for a process that has been stopped: then the line is taken for whole. The
+ * lock is given back when the file is closed. */
+static bool is_torn(int file) {
+    enum { TRIES = 100, PAUSE_NS = 1000 * 1000 };
+    const struct timespec pause = {.tv_nsec = PAUSE_NS};
+    for (int tries = 0; tries < TRIES; tries++) {
+        bool waits = flock(file, LOCK_EX | LOCK_NB) != 0 && (errno == EWOULDBLOCK || errno == EINTR);
+        if (!waits) return ends_within_line(file); /* also where a file system knows no locks */
+        nanosleep(&pause, NULL);
+    }
+    return false;
 }
 
 static sherd_status append(const char *path, int file, const char *text, size_t bytes) {

@@ -30,10 +30,14 @@ typedef enum shd_job_device { SHD_WORDS_DEVICE(SHD_JOB_ENUMERATOR) } shd_job_dev
 typedef enum shd_job_comm { SHD_WORDS_COMM(SHD_JOB_ENUMERATOR) } shd_job_comm;
 #undef SHD_JOB_ENUMERATOR
 
-/* Two numbers, a list of texts, a word of the key's list or a path, a word or a list of texts, a list of groups. */
+/* Two numbers, a list of whole numbers, a list of texts, a word of the key's list or a path, a word or a list of texts, a list of groups. */
 typedef struct shd_job_pair {
     double at[2];
 } shd_job_pair;
+typedef struct shd_job_integers {
+    const int64_t *items;
+    int32_t count;
+} shd_job_integers;
 typedef struct shd_job_texts {
     const char *const *items;
     int32_t count;

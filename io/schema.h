@@ -273,6 +273,8 @@
       "between two lines on the terminal, and at least between two looks at the machine; metrics.jsonl has every step") \
     X(log, tensorboard, bool, BOOL, DEFAULT("false"), ANY, "", \
       "the numbers of metrics.jsonl in TensorBoard's event files too, in the folder tensorboard of log.dir") \
+    X(log, trace_steps, shd_job_integers, INTS, DEFAULT("[]"), INTS(1, 99999999), "optimizer steps", \
+      "of each, counted from 1, a trace for ui.perfetto.dev: what ran when, by rank and queue, in the folder trace of log.dir") \
     X(log, peak_tflops, double, REAL, DEFAULT("0.0"), REALS(0, DBL_MAX), "TFLOP/s", \
       "what a rank's processors could do at most, for mfu in metrics.jsonl; 0: not known, and there is no mfu")
 

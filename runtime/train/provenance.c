@@ -85,12 +85,18 @@ static json_t *plan_json(const shd_plan *plan) {
     return json;
 }
 
-/* Ranks are of one host as yet. */
-static json_t *hosts_json(void) {
-    char name[256] = "";
-    gethostname(name, sizeof name - 1);
-    json_t *text = json_string(name);
-    return json_pack("[o]", text ? text : json_string("?"));
+/* Every host with its ranks, in the order of their first ones. */
+static json_t *hosts_json(const shd_recorder *recorder) {
+    json_t *hosts = json_object();
+    shd_recorder_head head;
+    for (int32_t rank = 0; rank < shd_recorder_world(recorder); rank++) {
+        if (!shd_recorder_look(recorder, rank, &head)) continue;
+        json_t *ranks = json_object_get(hosts, head.host);
+        if (!ranks && json_object_set_new(hosts, head.host, json_array()) == 0)
+            ranks = json_object_get(hosts, head.host);
+        json_array_append_new(ranks, json_integer(rank));
+    }
+    return hosts;
 }
 
 static sherd_status add_job(json_t *to, const shd_provenance *about) {
@@ -115,7 +121,7 @@ static sherd_status fill(json_t *to, const shd_provenance *about) {
     if (about->resumed_from) json_object_set_new(to, "resumed_from", json_string(about->resumed_from));
     json_object_set_new(to, "sherd", sherd_json());
     json_object_set_new(to, "libraries", shd_machine_libraries_json());
-    json_object_set_new(to, "hosts", hosts_json());
+    json_object_set_new(to, "hosts", hosts_json(about->recorder));
     json_object_set_new(to, "kernel", shd_machine_kernel_json());
     json_object_set_new(to, "cpu", shd_machine_cpu_json());
     json_object_set_new(to, "gpus", json_array());

@@ -7,8 +7,9 @@
 
 typedef struct shd_provenance {
     const shd_job *job;
-    const shd_plan *plan; /* rank 0's */
-    int32_t threads;      /* of each rank */
+    const shd_plan *plan;         /* rank 0's */
+    int32_t threads;              /* of each rank */
+    const shd_recorder *recorder; /* which knows the hosts of all ranks */
     int64_t first_step;
     const char *resumed_from; /* NULL: the run starts anew */
 } shd_provenance;

@@ -21,6 +21,7 @@
 #include "runtime/train/resume.h"
 #include "runtime/train/sample.h"
 #include "runtime/train/saver.h"
+#include "runtime/train/tracing.h"
 #include "runtime/train/weights.h"
 
 #include <math.h>
@@ -209,6 +210,19 @@ static sherd_status advise(const job_run *run, sherd_status status) {
                     (long long)run->job->train.steps, colon ? colon + 2 : cause, find_advice(run));
 }
 
+/* A trace that cannot be written is no reason not to train. */
+static void trace_if_wanted(const job_run *run) {
+    int64_t step = run->summary.step;
+    int32_t cut = 0;
+    if (!is_first_rank(run) || !shd_tracing_wants(run->job, step)) return;
+    if (shd_tracing_write(shd_session_recorder(run->session), run->job->log.dir, step, &cut) != SHERD_OK)
+        shd_log(SHERD_LOG_WARN, "no trace of step %lld: %s", (long long)step, sherd_last_error());
+    else if (cut > 0)
+        shd_log(SHERD_LOG_WARN,
+                "the trace of step %lld lacks its beginning on %d rank%s: a recorder has room for %d instructions",
+                (long long)step, cut, cut == 1 ? "" : "s", SHD_RECORDER_EVENTS);
+}
+
 static shd_metrics_spread spread_of(const sherd_rank_times *times) {
     return (shd_metrics_spread){.min = times->min_ms, .median = times->median_ms, .max = times->max_ms};
 }
@@ -249,6 +263,7 @@ static sherd_status run_step(job_run *run) {
     bool over = run->summary.step == run->job->train.steps;
     run->summary.stopped = over ? 0 : result.flags >> FLAG_STOP_SHIFT;
     run->cut_short = (result.flags & FLAG_ROWS) && !over;
+    trace_if_wanted(run);
     shd_metrics_row row = {.step = result.step,
                            .loss = run->summary.loss,
                            .grad_norm = result.grad_norm,
@@ -392,6 +407,7 @@ static void record_origin(const job_run *run) {
     const shd_provenance about = {.job = run->job,
                                   .plan = shd_session_plan(run->session),
                                   .threads = run->options.threads,
+                                  .recorder = shd_session_recorder(run->session),
                                   .first_step = run->summary.step,
                                   .resumed_from = run->from.path};
     if (is_first_rank(run) && shd_provenance_write(&about) != SHERD_OK)

@@ -1,13 +1,16 @@
 #!/usr/bin/env python3
-"""What a job leaves to look at, read as other programs would read it: events.jsonl, provenance.json and TensorBoard's files.
+"""What a job leaves to look at, read as other programs would read it: events.jsonl, provenance.json,
+TensorBoard's files and traces of steps.
 
 usage: test_seeing.py SHERD [--only CHECK]
 """
 import argparse
+import collections
 import glob
 import json
 import math
 import os
+import re
 import struct
 import subprocess
 import sys
@@ -42,6 +45,75 @@ def train(sherd, job_path, ranks, settings, run_dir=None, code=0):
     with Job(sherd, job_path, ranks, settings, run_dir=run_dir) as job:
         need(job.wait(LIMIT_S) == code, f"exit code {job.launcher.returncode}: {job.said()}")
         return job.run_dir
+
+
+def program_of(sherd, job_path, ranks, settings):
+    """The instructions of rank 0's step, counted: (queue, name, micro-step, -1 where none is printed)."""
+    command = [sherd, "plan", job_path, "-n", str(ranks), "--program"]
+    for setting in settings:
+        command += ["--set", setting]
+    lines = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+    found = collections.Counter()
+    for line in lines:
+        queue, name, micro_step = re.match(r" *\d+ (\w+) +([A-Z_]+(?: [^,;]+)?)(?:, micro-step (\d+))?", line).groups()
+        found[queue, name, int(micro_step or -1)] += 1
+    return found
+
+
+def span(event):
+    """When a slice begins and ends, in whole nanoseconds."""
+    begin = round(event["ts"] * 1000)
+    return begin, begin + round(event["dur"] * 1000)
+
+
+def need_nested(slices, track):
+    """Slices of a track lie behind or within each other."""
+    open_ends = []
+    for begin, end in sorted(slices, key=lambda s: (s[0], -s[1])):
+        while open_ends and open_ends[-1] <= begin:
+            open_ends.pop()
+        need(not open_ends or end <= open_ends[-1], f"slices overlap on {track}")
+        open_ends.append(end)
+
+
+def check_trace(sherd, job_path):
+    """A trace has each rank's queues as tracks, and on them every instruction of the step's program once, in its order."""
+    settings = ["train.steps=4", "log.trace_steps=[2, 4, 9]", "shard.gather=copy", "train.evaluate_every=2", "checkpoint.every=1"]
+    for ranks in (1, 2, 4):
+        run_dir = train(sherd, job_path, ranks, settings)
+        need(sorted(os.listdir(os.path.join(run_dir, "trace"))) == ["step-00000002.json", "step-00000004.json"], "files")
+        trace = strict(read(os.path.join(run_dir, "trace", "step-00000004.json")).decode())
+        about = trace["otherData"]
+        need((about["step"], about["ranks"], about["cut_ranks"]) == (4, ranks, 0), f"about: {about}")
+        need(abs(about["unix_ns"] / 1e9 - time.time()) < 3600, "when it was")
+        names, slices = {}, collections.defaultdict(list)
+        for event in trace["traceEvents"]:
+            place = event["pid"], event["tid"]
+            if event["ph"] == "M" and event["name"].endswith("_name"):
+                names[(*place, event["name"])] = event["args"]["name"]
+            elif event["ph"] == "X":
+                need(event["ts"] >= 0 and event["dur"] >= 0, f"times: {event}")
+                slices[place].append(event)
+        tracks = {place: (names[(*place, "process_name")], names[(*place, "thread_name")]) for place in slices}
+        need(len({tid for _, tid in slices}) == len(slices), "a thread of two ranks")
+        need(len(set(tracks.values())) == len(tracks), f"tracks: {tracks}")
+        program = program_of(sherd, job_path, ranks, settings)
+        for rank in range(ranks):
+            found, last = collections.Counter(), {}
+            for place, (process, queue) in tracks.items():
+                if process != f"rank {rank}":
+                    continue
+                need_nested(map(span, slices[place]), f"{process}, {queue}")
+                for event in slices[place]:
+                    if event["cat"] == "instruction":
+                        micro_step = event["args"].get("micro_step", -1)
+                        key = queue, event["name"], micro_step
+                        found[key if key in program else (queue, event["name"], -1)] += 1
+                        last[queue] = max(last.get(queue, 0), span(event)[1])
+                data = [event for event in slices[place] if event["cat"] == "step" and event["name"] == "DATA"]
+                need(len(data) == (1 if queue == "data" else 0), f"{len(data)} x DATA on {queue}")
+            need(found == program, f"rank {rank}: {found - program} too much, {program - found} missing")
+            need(last["compute"] == max(last.values()), "something ends behind the last instruction of the program")
 
 
 def as_float32(value):
@@ -134,7 +206,7 @@ def check_provenance(sherd, job_path):
     need(first["job"]["shard"]["stage"] == 2 and first["job"]["train"]["steps"] == 2, "the job as resolved")
     words = first["command"]
     need(words[1] == "train" and "shard.stage=2" in words and not any(word.startswith("--as-rank") for word in words), f"command: {words}")
-    need(first["hosts"] == [os.uname().nodename] and first["gpus"] == [], "hosts and accelerators")
+    need(first["hosts"] == {os.uname().nodename: [0, 1]} and first["gpus"] == [], "hosts and accelerators")
     need(first["kernel"]["release"] == os.uname().release, "kernel")
     need(first["cpu"]["cores"] == os.sysconf("SC_NPROCESSORS_ONLN"), "cores")
     need(first["cpu"]["usable_cores"] == len(os.sched_getaffinity(0)), "usable cores")
@@ -152,7 +224,7 @@ def check_provenance(sherd, job_path):
     need("/build" not in json.dumps(second["sherd"]) and text.endswith("}\n"), "a path of the build")
 
 
-CHECKS = {"provenance": check_provenance, "tensorboard": check_tensorboard, "no-tensorboard": check_no_tensorboard, "events": check_events}
+CHECKS = {"provenance": check_provenance, "tensorboard": check_tensorboard, "no-tensorboard": check_no_tensorboard, "events": check_events, "trace": check_trace}
 
 
 def main():
