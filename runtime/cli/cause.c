@@ -2,9 +2,11 @@
 
 #include "runtime/cli/options.h"
 #include "runtime/cli/verdict.h"
+#include "runtime/launch/error_file.h"
 
 #include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -28,6 +30,15 @@ bool shd_causes_add(int file, int32_t rank, sherd_status status, const char *tex
     shd_cause cause = {.rank = rank, .pid = getpid(), .status = status};
     snprintf(cause.text, sizeof cause.text, "%s", text);
     return file >= 0 && fcntl(file, F_GET_SEALS) >= 0 && write(file, &cause, sizeof cause) == (ssize_t)sizeof cause;
+}
+
+void shd_cause_leave(const char *text) {
+    const char *path = getenv("TORCHELASTIC_ERROR_FILE");
+    char cause[SHD_CAUSE_BYTES];
+    /* Its own failure would take the place of the last error. */
+    snprintf(cause, sizeof cause, "%s", text);
+    if (path && *path && shd_error_file_write(path, cause) != SHERD_OK)
+        fprintf(stderr, "sherd: warning: %s\n", sherd_last_error());
 }
 
 bool shd_cause_blames_peer(const shd_cause *cause) { return shd_status_exit_code(cause->status) == SHD_EXIT_RANK_LOST; }

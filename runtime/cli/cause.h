@@ -23,6 +23,8 @@ int shd_causes_create(void);
 void shd_causes_clear(int file);
 /* Adds the cause of this process. False when `file` is no such file. */
 bool shd_causes_add(int file, int32_t rank, sherd_status status, const char *text);
+/* Leaves `text` in the error file that the launcher of this process has named, be it ours or torchrun's, if any has. */
+void shd_cause_leave(const char *text);
 /* The cause to show: the first that a rank found in itself, else the first that was passed on from another, else the
  * first by which a rank says that it lost others. False when there is none. */
 bool shd_causes_first(int file, shd_cause *out);

@@ -25,6 +25,7 @@ void shd_failure_say(const shd_launch *launch, const shd_launch_report *report, 
     failure.host = gethostname(host, sizeof host - 1) ? NULL : host;
     failure.peer_failed_code = launch->peer_failed_code;
     failure.cause = story->cause;
+    failure.noticed = story->noticed;
     failure.step = story->step;
     failure.phase = story->phase;
     char *text = shd_failure_text(&failure);

@@ -9,9 +9,10 @@
 
 /* What a launcher knows beyond the ends of ranks. */
 typedef struct shd_failure_story {
-    const char *cause; /* said already; NULL: none was told */
-    int64_t step;      /* completed ones; -1: not known */
-    const char *phase; /* NULL: not known */
+    const char *cause;   /* said already; NULL: none was told */
+    const char *noticed; /* what others than the rank itself told, not said yet; NULL: nothing */
+    int64_t step;        /* completed ones; -1: not known */
+    const char *phase;   /* NULL: not known */
 } shd_failure_story;
 #define SHD_FAILURE_STORY_INIT                                                                                         \
     { .step = -1 }

@@ -33,7 +33,10 @@ shd_saving_slot *shd_saving_map(int file, int32_t rank_count) {
 }
 
 void shd_saving_clear(shd_saving_slot *slots, int32_t rank_count) {
-    for (int32_t rank = 0; slots && rank < rank_count; rank++) slots[rank].pid = slots[rank].step_ms = 0;
+    for (int32_t rank = 0; slots && rank < rank_count; rank++) {
+        slots[rank].pid = slots[rank].step_ms = slots[rank].trains = 0;
+        slots[rank].steps = 0;
+    }
 }
 
 void shd_saving_mark(shd_saving_slot *slot, bool saving) { slot->pid = saving ? (int32_t)getpid() : 0; }

@@ -1,5 +1,5 @@
-/* Whether ranks are saving a checkpoint, and how long their steps take: told to whoever must know when a rank that was
- * asked to stop may be ended, its launcher or its own alarm.
+/* Where ranks are: whether they are saving a checkpoint, and how long their steps take, told to whoever must know when a rank that
+ * was asked to stop may be ended, its launcher or its own alarm; and their step, for the report of a failure.
  *
  * One record a rank, in memory that launcher and ranks share: a file without a name, which ranks inherit. That a save
  * gets on is seen from the bytes that its processes have read and written, as the kernel counts them. Both readers may
@@ -15,6 +15,8 @@
 typedef struct shd_saving_slot {
     _Atomic int32_t pid;     /* while it saves; else 0 */
     _Atomic int32_t step_ms; /* its last step, data and validation included */
+    _Atomic int32_t trains;  /* it has met the others and loaded what it starts from */
+    _Atomic int64_t steps;   /* completed ones of the run, once it trains */
 } shd_saving_slot;
 
 /* Makes the file for `rank_count` ranks; its descriptor is inherited by what this process starts. -1 when it cannot be

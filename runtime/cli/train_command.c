@@ -79,7 +79,10 @@ static int run_rank(const train_request *request, const shd_job *job) {
     sherd_status status = SHERD_OK;
     if (request->launched || request->joins) status = sherd_options_from_env(&place);
     if (status == SHERD_OK) status = shd_train_digest(job, digest);
-    if (status != SHERD_OK) return fail(status);
+    if (status != SHERD_OK) {
+        shd_cause_leave(sherd_last_error());
+        return fail(status);
+    }
     if (request->launched && strcmp(request->order.digest, digest)) {
         if (place.rank == 0) shd_say_error("%s: the job has changed while its ranks were starting", job->path);
         return SHD_EXIT_USAGE;

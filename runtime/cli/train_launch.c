@@ -2,6 +2,7 @@
 
 #include "io/events.h"
 #include "runtime/cli/cause.h"
+#include "runtime/cli/failure_say.h"
 #include "runtime/cli/saving.h"
 #include "runtime/cli/train_rank.h"
 #include "runtime/cli/verdict.h"
@@ -30,6 +31,7 @@ typedef struct train_job {
     double overdue_ms; /* when the grace of a stop was over; 0: it is not */
     bool said;         /* that a save goes on */
     bool judged;       /* how this attempt ended has been said */
+    shd_output output;
     int causes;
     int saving_file;
     newest before;  /* the run */
@@ -119,13 +121,31 @@ static bool holds(void *user, int signal) {
 /* Nobody reads on (`| head`): the end is as quiet as that of one rank. */
 static bool is_quiet(const shd_launch_report *report) { return report->failed_rank >= 0 && report->signal == SIGPIPE; }
 
+/* Where a rank was when it failed. */
+static shd_failure_story tell_story(const train_job *has, int32_t rank, const shd_cause *cause) {
+    shd_failure_story story = {.step = -1, .phase = "starting"};
+    if (cause && shd_cause_blames_peer(cause))
+        story.noticed = cause->text;
+    else if (cause)
+        story.cause = cause->text;
+    const shd_saving_slot *slots = has->saving.slots;
+    if (!slots || rank < 0 || rank >= has->saving.rank_count || !slots[rank].trains) return story;
+    story.step = slots[rank].steps;
+    story.phase = slots[rank].pid ? "saving" : "training";
+    return story;
+}
+
 /* Says how an attempt ended. */
 static void judge(train_job *has, shd_launch_report *report) {
     shd_cause cause;
     if (has->judged) return;
     has->judged = true;
-    if (shd_causes_first(has->causes, &cause)) shd_report_take_cause(report, &cause);
-    if (!is_quiet(report)) shd_report_say(has->launch, report);
+    bool told = shd_causes_first(has->causes, &cause);
+    if (told) shd_report_take_cause(report, &cause);
+    if (is_quiet(report)) return;
+    shd_report_say(has->launch, report);
+    const shd_failure_story story = tell_story(has, report->failed_rank, told ? &cause : NULL);
+    shd_failure_say(has->launch, report, &story);
 }
 
 /* Bad usage, jobs, data and checkpoints stay bad. */
@@ -154,6 +174,7 @@ static int run(train_job *has) {
     launch.prepare = prepare;
     launch.restarts = restarts;
     launch.user = has;
+    launch.output = &has->output;
     launch.peer_failed_code = SHD_EXIT_RANK_LOST;
     launch.early_exit_fails = true;
     has->launch = &launch;
@@ -168,6 +189,19 @@ static int run(train_job *has) {
     /* Ranks that end by themselves say it, with the number of steps. */
     if (report.stopped && report.killed > 0) shd_train_say_left(train->job, -1, -1);
     return shd_report_train_exit_code(&report);
+}
+
+/* Standard output of rank 0 is the job's own, with its progress; so is its standard error on a terminal, where the two share a
+ * line. Lines of ours say whose they are. */
+static sherd_status open_output(train_job *has) {
+    sherd_status status = shd_routes_init_all(&has->output.routes, has->saving.rank_count);
+    if (status != SHERD_OK) return status;
+    shd_route *first = has->output.routes.ranks[0];
+    first[SHD_STREAM_OUT] = (shd_route){0};
+    if (isatty(STDERR_FILENO)) first[SHD_STREAM_ERR] = (shd_route){0};
+    has->output.log_dir = has->train->job->log.dir;
+    has->output.own_prefix = "sherd: ";
+    return SHERD_OK;
 }
 
 int shd_train_launch_run(const shd_train_launch *train) {
@@ -190,7 +224,12 @@ int shd_train_launch_run(const shd_train_launch *train) {
     has.argv[2] = has.order;
     memcpy(has.argv + 3, train->argv, argc * sizeof *has.argv);
     has.argv[argc + 3] = NULL;
-    int code = run(&has);
+    int code = SHD_EXIT_FAILED;
+    if (open_output(&has) == SHERD_OK)
+        code = run(&has);
+    else
+        shd_say_error("%s", sherd_last_error());
+    shd_output_fini(&has.output);
     free(has.argv);
     if (has.causes >= 0) close(has.causes);
     return code;

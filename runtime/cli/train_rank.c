@@ -83,12 +83,15 @@ static void say_held(void) {
 static void started(void *user, int64_t step) {
     rank_view *view = user;
     looping = 1;
+    slot->steps = step;
+    slot->trains = 1;
     if (view->shows) shd_progress_start(&view->progress, step);
 }
 
 static void stepped(void *user, const shd_train_step *row) {
     rank_view *view = user;
     slot->step_ms = (int32_t)fmin(row->step_ms, INT32_MAX);
+    slot->steps = row->step;
     if (!view->shows) return;
     const shd_progress_row shown = {.step = row->step,
                                     .loss = row->loss,
@@ -218,6 +221,7 @@ static void say_failure(void *user, sherd_status status) {
     const shd_train_rank *rank = view->rank;
     failing = 1;
     if (view->shows) shd_progress_finish(&view->progress, false);
+    shd_cause_leave(sherd_last_error());
     if (rank->launched && shd_causes_add(rank->causes, rank->place->rank, status, sherd_last_error())) return;
     if (rank->place->world_size > 1)
         shd_say_error("rank %d: %s", rank->place->rank, sherd_last_error());

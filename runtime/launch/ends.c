@@ -31,7 +31,7 @@ void shd_end_text(const shd_rank_end *end, shd_end_kind kind, char text[64]) {
     case SHD_END_NONE: snprintf(text, 64, "not started"); break;
     case SHD_END_DONE: snprintf(text, 64, "done, exit code 0"); break;
     case SHD_END_FAILED: snprintf(text, 64, "exit code %d", end->exit_code); break;
-    case SHD_END_LOST_PEER: snprintf(text, 64, "exit code %d: lost another rank", end->exit_code); break;
+    case SHD_END_LOST_PEER: snprintf(text, 64, "lost another rank (%d)", end->exit_code); break;
     case SHD_END_SIGNAL:
         name_signal(end->signal, name);
         snprintf(text, 64, "killed by %s", name);

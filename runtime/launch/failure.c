@@ -71,19 +71,29 @@ static void add(builder *out, const char *format, ...) {
     out->used += count;
 }
 
+/* The line after the one at `at`. */
+static const char *next_line(const char *at) {
+    at += strcspn(at, "\n");
+    return at + (*at == '\n');
+}
+
+static int count_lines(const char *lines) {
+    int count = 0;
+    for (const char *at = lines; *at; at = next_line(at)) count++;
+    return count;
+}
+
 /* Lines of a rank, as they can be shown, the last `most` or the first. */
 static void add_lines(builder *out, const char *lines, int most, bool last) {
-    int count = 0, at_line = 0;
-    for (const char *at = lines; *at; at = strchr(at, '\n') ? strchr(at, '\n') + 1 : at + strlen(at)) count++;
+    int count = count_lines(lines), at_line = 0;
     int from = last && count > most ? count - most : 0;
-    for (const char *at = lines; *at; at_line++) {
+    for (const char *at = lines; *at; at = next_line(at), at_line++) {
         size_t bytes = strcspn(at, "\n");
         if (at_line >= from && at_line < from + most && reserve(out, shd_screen_room(bytes) + 16)) {
             add(out, "    | ");
             out->used += shd_screen_plain(at, bytes, out->text + out->used);
             add(out, "\n");
         }
-        at += bytes + (at[bytes] == '\n');
     }
     if (!last && count > most) add(out, "    | … %d more lines\n", count - most);
 }
@@ -104,6 +114,15 @@ static void add_place(const shd_failure *failure, builder *out) {
     if (failure->report->attempt > 0) add(out, ", restart %d", failure->report->attempt);
     add(out, "\n");
     if (failure->host) add(out, "  host      %.60s\n", failure->host);
+    if (failure->noticed) add(out, "  noticed   %.400s\n", failure->noticed);
+}
+
+/* Whether all that the rank wrote are lines of ours, which are on the terminal, as they come from few ranks. */
+static bool is_said(const shd_failure *failure) {
+    const char *own = failure->output->own_prefix;
+    for (const char *at = failure->last_lines; own && *at; at = next_line(at))
+        if (strncmp(at, own, strlen(own))) return false;
+    return own;
 }
 
 static void add_said(const shd_failure *failure, builder *out) {
@@ -112,7 +131,7 @@ static void add_said(const shd_failure *failure, builder *out) {
         add(out, "  it said\n");
         add_lines(out, message, MESSAGE_LINES, false);
     }
-    if (!failure->last_lines) return;
+    if (!failure->last_lines || is_said(failure)) return;
     char path[PATH_MAX];
     shd_output_path(failure->output, local_rank(failure), "", path);
     add(out, "  its last lines%s", failure->output->log_dir ? ", of " : "\n");
@@ -221,12 +240,12 @@ sherd_status shd_failure_write(const shd_failure *failure, const char *path) {
         report->signal ? json_null() : json_integer(report->exit_code), "signal", describe_signal(report->signal),
         "lost_another_rank", (int)report->blames_peer, "ended_too_early", (int)report->early_exit);
     json_t *more = json_pack(
-        "{s: o, s: o, s: o, s: o, s: o, s: o, s: o, s: o}", "seconds",
+        "{s: o, s: o, s: o, s: o, s: o, s: o, s: o, s: o, s: o}", "seconds",
         json_real(round(end->ended_ms - end->began_ms) / 1e3), "step",
         failure->step >= 0 ? json_integer(failure->step) : json_null(), "phase", shd_json_file_text(failure->phase),
-        "cause", shd_json_file_text(failure->cause), "error", shd_json_file_text(failure->error.message), "callstack",
-        shd_json_file_text(failure->error.callstack), "logs", shd_json_file_text(output->log_dir ? logs : NULL),
-        "last_lines", split_lines(failure->last_lines));
+        "cause", shd_json_file_text(failure->cause), "noticed", shd_json_file_text(failure->noticed), "error",
+        shd_json_file_text(failure->error.message), "callstack", shd_json_file_text(failure->error.callstack), "logs",
+        shd_json_file_text(output->log_dir ? logs : NULL), "last_lines", split_lines(failure->last_lines));
     if (root && (!more || json_object_update(root, more) < 0 || json_object_set(root, "ranks", ranks) < 0)) {
         json_decref(root);
         root = NULL;

@@ -15,9 +15,10 @@ typedef struct shd_failure {
     const shd_output *output;
     const char *host;
     int32_t peer_failed_code; /* as in shd_launch */
-    const char *cause; /* what the rank told its launcher; NULL: nothing. The text leaves it out, it has been said */
-    int64_t step;      /* completed ones; -1: not known */
-    const char *phase; /* "training", "saving", …; NULL: not known */
+    const char *cause;   /* what the rank told its launcher; NULL: nothing. The text leaves it out, it has been said */
+    const char *noticed; /* what the others told of it, or of their loss; NULL: nothing */
+    int64_t step;        /* completed ones; -1: not known */
+    const char *phase;   /* "training", "saving", …; NULL: not known */
     /* Owned. */
     shd_error_file error; /* of the rank; message NULL: it left none */
     char *last_lines;     /* NULL: not known */

@@ -82,6 +82,10 @@ sherd_status shd_routes_init(shd_routes *routes, int32_t rank_count, const char 
     return SHERD_OK;
 }
 
+sherd_status shd_routes_init_all(shd_routes *routes, int32_t rank_count) {
+    return shd_routes_init(routes, rank_count, NULL, "3", NULL);
+}
+
 void shd_routes_fini(shd_routes *routes) {
     shd_free(routes->ranks);
     *routes = (shd_routes){0};

@@ -25,6 +25,8 @@ typedef struct shd_routes {
 /* `redirects`, `tee` and `filter` ("0,3") as given, or NULL. Fails: ARGUMENT, naming the option and what it may be; MEMORY. */
 sherd_status shd_routes_init(shd_routes *routes, int32_t rank_count, const char *redirects, const char *tee,
                              const char *filter);
+/* All that ranks write is filed and shown. Fails: MEMORY. */
+sherd_status shd_routes_init_all(shd_routes *routes, int32_t rank_count);
 /* Accepts a zeroed value. */
 void shd_routes_fini(shd_routes *routes);
 /* Whether any stream is taken, or filed. */

@@ -86,7 +86,7 @@ class Run(unittest.TestCase):
         self.assertEqual(sherd("run", "-n", "3", "true").returncode, 0)
         done = sherd("run", "-n", "3", "sh", "-c", "[ $RANK = 2 ] && exit 7; sleep 20")
         self.assertEqual(done.returncode, 7)
-        self.assertRegex(done.stderr, r"^sherd: rank 2 of 3 \(pid \d+\) failed with exit code 7; the others were ended\n$")
+        self.assertRegex(done.stderr, r"^sherd: rank 2 of 3 \(pid \d+\) failed with exit code 7; the others were ended\n")
 
     def test_names_signals(self):
         done = sherd("run", "-n", "2", "sh", "-c", "[ $RANK = 1 ] && kill -SEGV $$; sleep 20")
