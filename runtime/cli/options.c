@@ -1,6 +1,7 @@
 #include "runtime/cli/options.h"
 
 #include "io/edit_distance.h"
+#include "runtime/cli/wrap.h"
 
 #include <errno.h>
 #include <math.h>
@@ -22,7 +23,11 @@ void shd_say_error(const char *format, ...) {
     vsnprintf(line, sizeof line, format, arguments);
     va_end(arguments);
     /* A rank may have left its progress line on the terminal. */
-    fprintf(stderr, "%ssherd: %s\n", isatty(STDERR_FILENO) ? "\r\033[K" : "", line);
+    char said[sizeof line + 8], wrapped[2 * sizeof line];
+    int columns = shd_terminal_columns(stderr);
+    snprintf(said, sizeof said, "sherd: %s", line);
+    shd_wrap_line(said, columns, wrapped, sizeof wrapped);
+    fprintf(stderr, "%s%s\n", isatty(STDERR_FILENO) ? "\r\033[K" : "", wrapped);
 }
 
 int shd_usage_error(const shd_command *command, const char *format, ...) {
@@ -31,8 +36,10 @@ int shd_usage_error(const shd_command *command, const char *format, ...) {
     va_start(arguments, format);
     vsnprintf(line, sizeof line, format, arguments);
     va_end(arguments);
-    fprintf(stderr, "sherd: %s\nusage: sherd %s %s\n'sherd %s --help' tells more.\n", line, command->name,
-            command->usage, command->name);
+    char said[sizeof line + 2048];
+    snprintf(said, sizeof said, "sherd: %s\nusage: sherd %s %s\n'sherd %s --help' tells more.", line, command->name,
+             command->usage, command->name);
+    shd_print_line(stderr, said);
     return SHD_EXIT_USAGE;
 }
 

@@ -1,15 +1,17 @@
 #include "runtime/cli/progress.h"
 
+#include "runtime/cli/wrap.h"
+
 #include <inttypes.h>
 #include <math.h>
+#include <stdarg.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <time.h>
 #include <unistd.h>
 
 /* How much of the smoothed values a new step makes up once many are in. */
 static const double smoothing = 0.05;
-enum { REDRAW_MS = 100, FIELD_BYTES = 48 };
+enum { REDRAW_MS = 100, FIELD_BYTES = 48, SUMMARY_BYTES = 1024 };
 /* From so many steps, and seconds, of this run on the time left is told. */
 enum { GUESS_STEPS = 5, GUESS_S = 1 };
 
@@ -53,11 +55,10 @@ void shd_progress_fini(shd_progress *progress) { pthread_mutex_destroy(&progress
 /* Of the finite losses; there is none while smooth_weight is 0. */
 static double smoothed_loss(const shd_progress *progress) { return progress->smooth_sum / progress->smooth_weight; }
 
-/* Only full columns of the terminal, asked for at every drawing: a change of size needs no signal. */
-static int terminal_columns(FILE *out) {
-    struct winsize size;
-    if (ioctl(fileno(out), TIOCGWINSZ, &size) == 0 && size.ws_col > 0) return size.ws_col - 1;
-    return 79;
+/* The line must not reach the last column: some terminals go on to the next row there. */
+static int line_columns(FILE *out) {
+    int columns = shd_terminal_columns(out);
+    return columns > 0 ? columns - 1 : 79;
 }
 
 /* The fields in the order they are shown. */
@@ -113,7 +114,7 @@ static void erase(shd_progress *progress) {
     progress->drawn = false;
 }
 static void draw(shd_progress *progress, double at_ms) {
-    shd_progress_format(progress, at_ms, terminal_columns(progress->out), progress->line);
+    shd_progress_format(progress, at_ms, line_columns(progress->out), progress->line);
     fprintf(progress->out, "\r%s\033[K", progress->line);
     fflush(progress->out);
     progress->drawn = true;
@@ -174,29 +175,37 @@ void shd_progress_say(shd_progress *progress, FILE *out, const char *line) {
     pthread_mutex_lock(&progress->lock);
     bool again = progress->drawn;
     erase(progress);
-    fprintf(out, "%s\n", line);
+    shd_print_line(out, line);
     fflush(out);
     if (again) draw(progress, now_ms());
     pthread_mutex_unlock(&progress->lock);
 }
 
+/* Adds to a text of SUMMARY_BYTES. */
+static void add(char *text, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static void add(char *text, const char *format, ...) {
+    size_t used = strlen(text);
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(text + used, SUMMARY_BYTES - used, format, arguments);
+    va_end(arguments);
+}
+
 static void write_summary(const shd_progress *progress) {
-    FILE *out = progress->out;
+    char text[SUMMARY_BYTES] = "", spent[16];
     int64_t steps = progress->last.step - progress->first_step;
     bool validated = progress->last_validation_step > 0;
-    char spent[16];
     shd_time_text((now_ms() - progress->start_ms) / 1e3, spent);
-    fprintf(out, "done: %" PRId64 " step%s in %s", steps, steps == 1 ? "" : "s", spent);
+    add(text, "done: %" PRId64 " step%s in %s", steps, steps == 1 ? "" : "s", spent);
     if (progress->skipped_count > 0)
-        fprintf(out, ", %" PRId64 " of %" PRId64 " step%s skipped", progress->skipped_count, steps,
-                steps == 1 ? "" : "s");
-    fprintf(out, ", loss %.4f", progress->last.loss);
-    if (progress->smooth_weight > 0) fprintf(out, " (%.4f smoothed over this run)", smoothed_loss(progress));
-    if (validated) fprintf(out, ", validation loss %.4f", progress->last_validation);
+        add(text, ", %" PRId64 " of %" PRId64 " step%s skipped", progress->skipped_count, steps, steps == 1 ? "" : "s");
+    add(text, ", loss %.4f", progress->last.loss);
+    if (progress->smooth_weight > 0) add(text, " (%.4f smoothed over this run)", smoothed_loss(progress));
+    if (validated) add(text, ", validation loss %.4f", progress->last_validation);
     if (validated && progress->last.classified)
-        fprintf(out, " and accuracy %.1f%%", 100 * progress->last_validation_accuracy);
-    if (validated) fprintf(out, " after step %" PRId64, progress->last_validation_step);
-    fputc('\n', out);
+        add(text, " and accuracy %.1f%%", 100 * progress->last_validation_accuracy);
+    if (validated) add(text, " after step %" PRId64, progress->last_validation_step);
+    shd_print_line(progress->out, text);
 }
 
 void shd_progress_finish(shd_progress *progress, bool went_well) {

@@ -27,8 +27,9 @@ void shd_page_checkpoints(shd_text *out, const shd_run_record *record);
 void shd_page_job(shd_text *out, const shd_run_record *record);
 void shd_page_provenance(shd_text *out, const shd_run_record *record);
 
-/* A JSON value as nested lists. Of very many values the rest is left out, which is said. */
-void shd_page_tree(shd_text *out, const json_t *value);
+/* A JSON value: objects as keys beside values, lists of objects with the same keys as tables. Of very many values the
+ * rest is left out, which is said. `nulls`: are shown too. */
+void shd_page_tree(shd_text *out, const json_t *value, bool nulls);
 
 /* The style and the script, and its SHA-256 in base64: the page allows this script and no other. Made by embed.py. */
 extern const char shd_page_style[], shd_page_script[], shd_page_script_hash[];

@@ -213,13 +213,45 @@ static void write_damage(shd_text *out, const char *file, const shd_line_counts 
 
 static bool is_damaged(const shd_line_counts *lines) { return lines->damaged > 0 || lines->torn; }
 
+/* "Rank 0 of 2 on vm, killed by signal SEGV, in step 12": what of it is there. */
+static void write_failure_head(shd_text *out, const json_t *failure) {
+    static const struct {
+        const char *key, *before;
+    } parts[] = {{"world_size", " of "},
+                 {"host", " on "},
+                 {"signal", ", killed by signal "},
+                 {"exit_code", ", exit code "},
+                 {"step", ", step "},
+                 {"phase", ", in "},
+                 {"cause", ": "}};
+    const json_t *rank = json_object_get(failure, "rank");
+    if (!json_is_integer(rank)) return;
+    shd_text_add(out, "<p><strong>Rank %" JSON_INTEGER_FORMAT, json_integer_value(rank));
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+        const json_t *value = json_object_get(failure, parts[i].key);
+        if (json_is_string(value)) {
+            shd_text_add(out, "%s", parts[i].before);
+            shd_markup_head(out, json_string_value(value), 400);
+        } else if (json_is_integer(value)) {
+            shd_text_add(out, "%s%" JSON_INTEGER_FORMAT, parts[i].before, json_integer_value(value));
+        }
+    }
+    shd_text_add(out, "</strong></p>\n");
+}
+
+/* It stays in the folder when the job has been started again. */
+static void write_failure(shd_text *out, const shd_run_record *record) {
+    bool current = !strcmp(find_outcome(record).mark, "bad");
+    shd_text_add(out, "<section id=\"failure\" class=\"trouble%s\">\n<h2>%s</h2>\n", current ? "" : " past",
+                 current ? "Failure" : "An earlier failure");
+    write_failure_head(out, record->failure);
+    shd_page_tree(out, record->failure, false);
+    shd_text_add(out, "</section>\n");
+}
+
 void shd_page_troubles(shd_text *out, const shd_run_record *record) {
     int64_t left_out = record->history.left_out_count;
-    if (record->failure) {
-        shd_text_add(out, "<section id=\"failure\" class=\"trouble\">\n<h2>Failure</h2>\n");
-        shd_page_tree(out, record->failure);
-        shd_text_add(out, "</section>\n");
-    }
+    if (record->failure) write_failure(out, record);
     if (!is_damaged(&record->metrics_lines) && !is_damaged(&record->events_lines) &&
         !is_damaged(&record->alerts_lines) && record->note_count == 0 && left_out == 0)
         return;

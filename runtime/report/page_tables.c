@@ -1,6 +1,4 @@
 /* Events, alerts, checkpoints, the job and where it came from. */
-#include "io/json.h"
-#include "runtime/base/memory.h"
 #include "runtime/report/chart_parts.h"
 #include "runtime/report/markup.h"
 #include "runtime/report/page.h"
@@ -103,16 +101,37 @@ void shd_page_events(shd_text *out, const shd_run_record *record) {
     end_table(out);
 }
 
+/* "step 12, nonfinite, skip, rank 1": what of it is there. */
+static void write_alert_head(shd_text *out, const json_t *alert) {
+    static const char *const words[] = {"kind", "action", "unit"};
+    const json_t *step = json_object_get(alert, "step"), *rank = json_object_get(alert, "rank");
+    char number[SHD_NUMBER_BYTES];
+    if (json_is_integer(step)) {
+        shd_count_text((int64_t)json_integer_value(step), number);
+        shd_text_add(out, "row %s", number);
+    } else {
+        shd_text_add(out, "no step");
+    }
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+        const char *word = json_string_value(json_object_get(alert, words[i]));
+        if (!word) continue;
+        shd_text_add(out, ", ");
+        shd_markup_head(out, word, 200);
+    }
+    if (json_is_integer(rank)) shd_text_add(out, ", rank %" JSON_INTEGER_FORMAT, json_integer_value(rank));
+}
+
 void shd_page_alerts(shd_text *out, const shd_run_record *record) {
     size_t count = json_array_size(record->alerts);
     if (count == 0) return;
-    shd_text_add(out, "<section id=\"alerts\">\n<h2>Alerts</h2>\n<ol class=\"alerts\">\n");
+    shd_text_add(out, "<section id=\"alerts\">\n<h2>Alerts</h2>\n");
     for (size_t i = 0; i < count; i++) {
-        shd_text_add(out, "<li>");
-        shd_page_tree(out, json_array_get(record->alerts, i));
-        shd_text_add(out, "</li>\n");
+        shd_text_add(out, "<details class=\"alert\"%s><summary>", count == 1 ? " open" : "");
+        write_alert_head(out, json_array_get(record->alerts, i));
+        shd_text_add(out, "</summary>\n");
+        shd_page_tree(out, json_array_get(record->alerts, i), false);
+        shd_text_add(out, "</details>\n");
     }
-    shd_text_add(out, "</ol>\n");
     if (record->alerts_lines.good > (int64_t)count)
         shd_text_add(out, "<p class=\"note\">%" PRId64 " more are in alerts.jsonl.</p>\n",
                      record->alerts_lines.good - (int64_t)count);
@@ -145,87 +164,14 @@ void shd_page_checkpoints(shd_text *out, const shd_run_record *record) {
     end_table(out);
 }
 
-/* --- trees -------------------------------------------------------------------------------------------------------- */
-
-enum { TREE_VALUES = 4000, TREE_DEPTH = 12, TREE_TEXT_BYTES = 16384 };
-
-static void write_value(shd_text *out, const json_t *value, int32_t depth, int32_t *left);
-
-static void write_scalar(shd_text *out, const json_t *value) {
-    char *text = NULL;
-    if (json_is_string(value))
-        shd_markup_head(out, json_string_value(value), TREE_TEXT_BYTES);
-    else if (json_is_real(value))
-        shd_markup_exact(out, json_real_value(value));
-    else if (shd_json_print(value, 0, &text) == SHERD_OK)
-        shd_markup_head(out, text, TREE_TEXT_BYTES);
-    else
-        out->failed = true;
-    shd_free(text);
-}
-
-static bool is_flat(const json_t *list) {
-    for (size_t i = 0; i < json_array_size(list); i++) {
-        const json_t *value = json_array_get(list, i);
-        if (json_is_object(value) || json_is_array(value)) return false;
-    }
-    return true;
-}
-
-static void write_list(shd_text *out, const json_t *list, int32_t depth, int32_t *left) {
-    bool flat = is_flat(list);
-    size_t count = json_array_size(list);
-    if (count == 0) shd_text_add(out, "none");
-    if (!flat) shd_text_add(out, "<ol>");
-    for (size_t i = 0; i<count && * left> 0; i++) {
-        shd_text_add(out, !flat ? "<li>" : i ? ", " : "");
-        write_value(out, json_array_get(list, i), depth, left);
-        if (!flat) shd_text_add(out, "</li>");
-    }
-    if (!flat) shd_text_add(out, "</ol>");
-}
-
-static void write_object(shd_text *out, const json_t *object, int32_t depth, int32_t *left) {
-    const char *key;
-    json_t *value;
-    if (json_object_size(object) == 0) {
-        shd_text_add(out, "none");
-        return;
-    }
-    shd_text_add(out, "<dl class=\"tree\">\n");
-    json_object_foreach((json_t *)object, key, value) {
-        if (*left <= 0) break;
-        shd_text_add(out, "<div><dt>");
-        shd_markup_head(out, key, 256);
-        shd_text_add(out, "</dt><dd>");
-        write_value(out, value, depth, left);
-        shd_text_add(out, "</dd></div>\n");
-    }
-    shd_text_add(out, "</dl>\n");
-}
-
-static void write_value(shd_text *out, const json_t *value, int32_t depth, int32_t *left) {
-    --*left;
-    if (depth >= TREE_DEPTH || !(json_is_object(value) || json_is_array(value)))
-        write_scalar(out, value);
-    else if (json_is_array(value))
-        write_list(out, value, depth + 1, left);
-    else
-        write_object(out, value, depth + 1, left);
-}
-
-void shd_page_tree(shd_text *out, const json_t *value) {
-    int32_t left = TREE_VALUES;
-    write_value(out, value, 0, &left);
-    if (left <= 0) shd_text_add(out, "<p class=\"note\">The rest is left out.</p>\n");
-}
+/* --- the job and where it came from --------------------------------------------------------------------------------- */
 
 void shd_page_job(shd_text *out, const shd_run_record *record) {
     if (!record->job) return;
     shd_text_add(out, "<section id=\"job\">\n<h2>Job</h2>\n");
     if (record->job_of_checkpoint) shd_text_add(out, "<p class=\"note\">As the newest checkpoint has it.</p>\n");
     shd_text_add(out, "<div class=\"trees\">\n");
-    shd_page_tree(out, record->job);
+    shd_page_tree(out, record->job, true);
     shd_text_add(out, "</div>\n</section>\n");
 }
 
@@ -238,7 +184,7 @@ void shd_page_provenance(shd_text *out, const shd_run_record *record) {
     }
     json_object_del(rest, "job");
     shd_text_add(out, "<section id=\"provenance\">\n<h2>Provenance</h2>\n<div class=\"trees\">\n");
-    shd_page_tree(out, rest);
+    shd_page_tree(out, rest, true);
     shd_text_add(out, "</div>\n</section>\n");
     json_decref(rest);
 }

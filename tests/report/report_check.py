@@ -6,6 +6,7 @@ import html.parser
 import json
 import math
 import os
+import random
 import re
 import stat
 import subprocess
@@ -250,6 +251,51 @@ class Report(unittest.TestCase):
             self.write("events.jsonl", "".join(json.dumps({"time": 1 + i, "event": e, "step": 1, "text": "why"}) + "\n" for i, e in enumerate(events)))
             page = self.page()
             self.assertIn(want, page.words(page.all("p", **{"class": "outcome"})[0][0]), events)
+
+    def test_a_failure_is_told_first_and_in_words(self):
+        self.rows([row(0)])
+        self.write("failure.json", json.dumps({"time": 1772368205, "rank": 3, "world_size": 4, "host": "alpha", "signal": "KILL", "exit_code": None, "step": 12, "last_lines": ["a line", "another"],
+                                               "ranks": [{"rank": i, "end": "ended as told", "told": None} for i in range(4)]}))
+        self.write("events.jsonl", '{"event": "start"}\n{"event": "failure"}\n')
+        page = self.page()
+        said = page.section("failure")
+        self.assertTrue(said.strip().startswith("Failure\nRank 3 of 4 on alpha, killed by signal KILL, step 12"))
+        self.assertIn("2026-03-01 12:30:05 UTC", said)
+        self.assertNotIn("null", said)
+        rows = [i for i, (t, _) in enumerate(page.elements) if t == "tr"]
+        self.assertEqual(sum("ended as told" in page.words(i) for i in rows), 4)
+        self.assertLess(page.ids.index("failure"), page.ids.index("loss"))
+        self.write("events.jsonl", '{"event": "start"}\n{"event": "failure"}\n{"event": "resume"}\n{"event": "end"}\n')
+        page = self.page()
+        self.assertIn("An earlier failure", page.section("failure"))
+        self.assertIn("done", page.words(page.all("p", **{"class": "outcome"})[0][0]))
+
+    def test_an_alert_shows_its_batch_as_a_table(self):
+        self.rows([row(0)])
+        batch = [{"number": i, "file": f"data-{i}.bin", "sequence": 10 * i} for i in range(30)]
+        self.write("alerts.jsonl", json.dumps({"step": 1234, "kind": "nonfinite", "action": "skip", "rank": 2, "loss": "nan", "batch": batch}) + "\n")
+        page = self.page()
+        said = page.section("alerts")
+        self.assertIn("row 1,234, nonfinite, skip, rank 2", said)
+        self.assertIn("30 rows", said)
+        self.assertIn("data-29.bin", said)
+
+    def test_no_damage_of_any_file_breaks_the_page(self):
+        make = random.Random(7)
+        files = {"metrics.jsonl": "".join(row(s, validation_loss=1.0, memory_bytes=2) + "\n" for s in range(20)), "provenance.json": json.dumps({"job": {"name": "n", "train": {"steps": 9, "clip": 1}}}),
+                 "events.jsonl": "".join(json.dumps({"time": 1e9 + i, "event": e, "step": i, "rank": i}) + "\n" for i, e in enumerate(("start", "save", "resume", "failure"))),
+                 "alerts.jsonl": json.dumps({"step": 1, "batch": [{"a": 1}, {"a": 2}]}) + "\n", "failure.json": json.dumps({"rank": 1, "host": "h", "ranks": [{"rank": 0}, {"rank": 1}]})}
+        for _ in range(60):
+            for name, text in files.items():
+                damaged = bytearray(text.encode())
+                for _ in range(make.choice((0, 1, 3, 10))):
+                    at = make.randrange(len(damaged))
+                    if make.random() < 0.5:
+                        damaged[at] = make.choice((make.randrange(256), *b'<>"&\n{}[]9eE-.,:'))
+                    else:
+                        damaged[at:at + make.randrange(1, 9)] = make.choice((b"", b"1e308", b"-1e-308", b"null", b"{}", b"9223372036854775807", b"\\u0000", b"\\ud800", b'"nan"'))
+                self.write(name, bytes(damaged))
+            self.page()
 
     def test_very_many_rows_make_a_small_page_that_keeps_every_spike(self):
         count, spikes = 120000, {777: 50.0, 60001: 60.0, 119999: 70.0}
