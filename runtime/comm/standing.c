@@ -105,6 +105,13 @@ const char *shd_life_text(shd_life life) {
     return "";
 }
 
+const char *shd_life_word(shd_life life) {
+    static const char *const words[] = {
+        [SHD_LIFE_UNKNOWN] = "unknown", [SHD_LIFE_GONE] = "dead",     [SHD_LIFE_STOPPED] = "stopped",
+        [SHD_LIFE_RUNS] = "runs",       [SHD_LIFE_SLEEPS] = "sleeps", [SHD_LIFE_DISK] = "disk"};
+    return words[life];
+}
+
 /* What a rank is about when nothing of its records is open. */
 static void print_activity(const shd_recorder_head *head, char *out, size_t bytes) {
     long long number = (long long)head->activity_step + 1;

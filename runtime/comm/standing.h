@@ -26,8 +26,9 @@ void shd_standing_look(int32_t pid, int32_t tid, int64_t born, shd_standing *out
 /* When a process began, in the kernel's ticks since the start of the machine; 0: it is not there. */
 int64_t shd_standing_born(int32_t pid);
 
-/* "runs", "is stopped"… */
+/* "runs", "is stopped"…; and in one word, for files: "runs", "stopped". */
 const char *shd_life_text(shd_life life);
+const char *shd_life_word(shd_life life);
 
 /* Where a rank is, by its recorder: "in BACKWARD h.2 of step 8", "waiting in FORWARD h.2 of step 8 for GATHER h.2",
  * "reading data for step 3"; `timed`: with ", since 10.3 s". Steps as users count, from 1. "" when the recorder knows
