@@ -7,6 +7,7 @@
 extern const shd_command shd_command_train;
 extern const shd_command shd_command_plan;
 extern const shd_command shd_command_run;
+extern const shd_command shd_command_debug;
 extern const shd_command shd_command_doctor;
 extern const shd_command shd_command_report;
 extern const shd_command shd_command_sample;

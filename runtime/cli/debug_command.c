@@ -1,7 +1,7 @@
 /* `sherd debug`: reads the dumps that the ranks of a job have left and says which rank the others missed. */
 #include "runtime/cli/commands.h"
 #include "runtime/cli/verdict.h"
-#include "runtime/watch/finding.h"
+#include "runtime/watch/judgement.h"
 
 #include <jansson.h>
 #include <sherd/status.h>
@@ -45,17 +45,17 @@ static json_t *rank_json(const shd_rank_dump *rank) {
 
 static json_t *or_null(bool known, json_int_t value) { return known ? json_integer(value) : json_null(); }
 
-static int print_json(const shd_dumps *dumps, const shd_finding *finding) {
+static int print_json(const shd_dumps *dumps, const shd_judgement *judgement) {
     int32_t by = -1;
     const char *alarm = alarm_of(dumps, &by);
     json_t *ranks = json_array();
     for (int32_t r = 0; r < dumps->world_size; r++) json_array_append_new(ranks, rank_json(&dumps->ranks[r]));
     json_t *json = json_pack(
-        "{s:s, s:s, s:o, s:o, s:o, s:s, s:s?, s:o, s:i, s:i, s:o}", "verdict", shd_finding_text(finding->kind), "text",
-        finding->text, "rank", or_null(finding->rank >= 0, finding->rank), "step",
-        or_null(finding->step >= 0, finding->step), "collective",
-        or_null(finding->collective >= 0, finding->collective), "what", finding->what, "alarm", alarm, "alarm_rank",
-        or_null(by >= 0, by), "world_size", dumps->world_size, "dumps", dumps->there, "ranks", ranks);
+        "{s:s, s:s, s:o, s:o, s:o, s:s, s:s?, s:o, s:i, s:i, s:o}", "verdict", shd_judgement_text(judgement->kind),
+        "text", judgement->text, "rank", or_null(judgement->rank >= 0, judgement->rank), "step",
+        or_null(judgement->step >= 0, judgement->step), "collective",
+        or_null(judgement->collective >= 0, judgement->collective), "what", judgement->what, "alarm", alarm,
+        "alarm_rank", or_null(by >= 0, by), "world_size", dumps->world_size, "dumps", dumps->there, "ranks", ranks);
     char *text = json ? json_dumps(json, JSON_INDENT(2)) : NULL;
     json_decref(json);
     if (!text) {
@@ -67,16 +67,16 @@ static int print_json(const shd_dumps *dumps, const shd_finding *finding) {
     return SHD_EXIT_DONE;
 }
 
-static void print_words(const shd_dumps *dumps, const shd_finding *finding) {
+static void print_words(const shd_dumps *dumps, const shd_judgement *judgement) {
     int32_t by = -1;
     const char *alarm = alarm_of(dumps, &by);
     char writer[24];
-    printf("verdict: %s\n\n%s\n", shd_finding_text(finding->kind), finding->text);
+    printf("verdict: %s\n\n%s\n", shd_judgement_text(judgement->kind), judgement->text);
     if (alarm) printf("\nwhat rank %d said then: %s\n", by, alarm);
     printf("\n%4s %8s  %-9s %-12s %s\n", "rank", "pid", "state", "dump by", "where, and for how long");
     for (int32_t r = 0; r < dumps->world_size; r++) {
         const shd_rank_dump *rank = &dumps->ranks[r];
-        const char *mark = r == finding->rank ? "  <--" : "";
+        const char *mark = r == judgement->rank ? "  <--" : "";
         if (rank->there)
             printf("%4d %8d  %-9s %-12s %s, %.3g s%s\n", r, rank->pid, rank->written_by < 0 ? "?" : rank->life,
                    writer_of(rank, writer, sizeof writer), rank->where, since_s(rank), mark);
@@ -98,18 +98,18 @@ static int run(const shd_command *command, int argc, char **argv) {
         }
     if (!dir) return shd_usage_error(command, "no folder of dumps");
     shd_dumps *dumps;
-    shd_finding finding;
+    shd_judgement judgement;
     sherd_status status = shd_dumps_load(dir, &dumps);
     if (status != SHERD_OK) {
         shd_say_error("%s", sherd_last_error());
         return status == SHERD_IO ? SHD_EXIT_DATA : shd_status_exit_code(status);
     }
-    shd_finding_make(dumps, &finding);
+    shd_judgement_make(dumps, &judgement);
     int code = SHD_EXIT_DONE;
     if (json)
-        code = print_json(dumps, &finding);
+        code = print_json(dumps, &judgement);
     else
-        print_words(dumps, &finding);
+        print_words(dumps, &judgement);
     shd_dumps_destroy(dumps);
     return code;
 }

@@ -11,6 +11,7 @@ static const shd_command *const commands[] = {
     &shd_command_train,
     &shd_command_plan,
     &shd_command_run,
+    &shd_command_debug,
     &shd_command_doctor,
     &shd_command_report,
     &shd_command_sample,

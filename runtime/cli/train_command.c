@@ -2,6 +2,7 @@
  * rank of a job that someone else has started. */
 #include "runtime/cli/cause.h"
 #include "runtime/cli/commands.h"
+#include "runtime/cli/flight.h"
 #include "runtime/cli/job_arguments.h"
 #include "runtime/cli/launch_arguments.h"
 #include "runtime/cli/saving.h"
@@ -93,6 +94,7 @@ static int run_rank(const train_request *request, const shd_job *job) {
                                  .place = &place,
                                  .launched = request->launched,
                                  .causes = order ? order->causes : -1,
+                                 .records = order ? order->records : -1,
                                  .slot = slots ? &slots[place.rank] : NULL,
                                  .stop_timeout_s = request->launch.stop_timeout_s,
                                  .stop_timeout_given = request->launch.stop_timeout_given};
@@ -116,6 +118,7 @@ static int start(const train_request *request, const shd_train_launch *launch) {
     sherd_status status = is_first || request->dry_run ? shd_train_check(job, request->dry_run, &first_step) : SHERD_OK;
     if (status == SHERD_OK && request->dry_run) return shd_train_dry_run_say(job, first_step);
     if (status == SHERD_OK && is_first) status = shd_claim_take(job, &claim);
+    if (status == SHERD_OK && is_first) shd_flight_settle(job);
     int code = SHD_EXIT_DONE;
     if (status != SHERD_OK)
         code = fail(status);

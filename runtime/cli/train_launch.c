@@ -3,6 +3,7 @@
 #include "io/events.h"
 #include "runtime/cli/cause.h"
 #include "runtime/cli/failure_say.h"
+#include "runtime/cli/flight.h"
 #include "runtime/cli/saving.h"
 #include "runtime/cli/train_rank.h"
 #include "runtime/cli/verdict.h"
@@ -34,6 +35,7 @@ typedef struct train_job {
     shd_output output;
     int causes;
     int saving_file;
+    int records;    /* the flight recorder of this attempt, or -1 */
     newest before;  /* the run */
     char **argv;    /* of a rank */
     char order[96]; /* its --as-rank */
@@ -55,7 +57,8 @@ static const char goes_on_word[] = "goes-on", starts_word[] = "starts";
 
 bool shd_train_order_read(const char *text, shd_train_order *order) {
     char word[16];
-    if (sscanf(text, "%16[0-9a-f]:%d:%d:%15[a-z-]", order->digest, &order->causes, &order->saving, word) != 4)
+    if (sscanf(text, "%16[0-9a-f]:%d:%d:%d:%15[a-z-]", order->digest, &order->causes, &order->saving, &order->records,
+               word) != 5)
         return false;
     order->goes_on = !strcmp(word, goes_on_word);
     return true;
@@ -94,8 +97,9 @@ static sherd_status prepare(void *user, int32_t attempt) {
     bool goes_on = attempt > 0 && has_saved(has);
     sherd_status status = digest_order(has, goes_on, digest);
     if (status != SHERD_OK) return status;
-    snprintf(has->order, sizeof has->order, "--as-rank=%s:%d:%d:%s", digest, has->causes, has->saving_file,
-             goes_on ? goes_on_word : starts_word);
+    has->records = shd_flight_renew(has->records, has->saving.rank_count);
+    snprintf(has->order, sizeof has->order, "--as-rank=%s:%d:%d:%d:%s", digest, has->causes, has->saving_file,
+             has->records, goes_on ? goes_on_word : starts_word);
     shd_causes_clear(has->causes);
     shd_saving_clear((shd_saving_slot *)has->saving.slots, has->saving.rank_count);
     has->judged = false;
@@ -146,6 +150,7 @@ static void judge(train_job *has, shd_launch_report *report) {
     shd_report_say(has->launch, report);
     const shd_failure_story story = tell_story(has, report->failed_rank, told ? &cause : NULL);
     shd_failure_say(has->launch, report, &story);
+    shd_flight_judge(has->records, has->train->job, report);
 }
 
 /* Bad usage, jobs, data and checkpoints stay bad. */
@@ -211,6 +216,7 @@ int shd_train_launch_run(const shd_train_launch *train) {
                      .before = find_newest(train->job),
                      .causes = shd_causes_create(),
                      .saving_file = shd_saving_create(ranks),
+                     .records = -1,
                      .argv = malloc((argc + 4) * sizeof *has.argv)};
     if (!has.argv) {
         shd_say_error("no memory for the arguments of the ranks");
@@ -232,5 +238,6 @@ int shd_train_launch_run(const shd_train_launch *train) {
     shd_output_fini(&has.output);
     free(has.argv);
     if (has.causes >= 0) close(has.causes);
+    if (has.records >= 0) close(has.records);
     return code;
 }

@@ -23,7 +23,7 @@ int shd_train_launch_run(const shd_train_launch *train);
 /* What the launcher tells a rank by --as-rank. */
 typedef struct shd_train_order {
     char digest[17]; /* of the job that it is to train */
-    int causes, saving;
+    int causes, saving, records;
     bool goes_on; /* checkpoint.resume is auto, whatever the job says: this run has saved before it failed */
 } shd_train_order;
 /* False: `text` is no order. */

@@ -1,6 +1,7 @@
 #include "runtime/cli/train_rank.h"
 
 #include "runtime/cli/cause.h"
+#include "runtime/cli/flight.h"
 #include "runtime/cli/options.h"
 #include "runtime/cli/progress.h"
 #include "runtime/cli/saving.h"
@@ -275,6 +276,11 @@ int shd_train_rank_run(const shd_train_rank *rank) {
     shd_progress_init(&view.progress, stdout, job->train.steps, job->log.every);
     sherd_log_set(take_log_line, &view, SHERD_LOG_INFO);
     watch_signals(rank);
+    char dump_dir[PATH_MAX];
+    shd_recorder *recorder = NULL;
+    shd_flight_dump_dir(job, dump_dir, sizeof dump_dir);
+    /* Without one the session makes its own. */
+    if (rank->records >= 0) (void)shd_recorder_open(rank->records, rank->place->rank, &recorder);
     const shd_train_hooks hooks = {.started = started,
                                    .stepped = stepped,
                                    .saving = saving,
@@ -282,8 +288,11 @@ int shd_train_rank_run(const shd_train_rank *rank) {
                                    .save_asked = takes_save_request,
                                    .finished = finished,
                                    .failed = say_failure,
+                                   .recorder = recorder,
+                                   .dump_dir = dump_dir,
                                    .user = &view};
     sherd_status status = shd_train_run(job, rank->place, &hooks);
+    shd_recorder_close(recorder);
     alarm(0);
     bool done = status == SHERD_OK && !view.summary.stopped;
     if (view.shows && status == SHERD_OK) shd_progress_finish(&view.progress, done);

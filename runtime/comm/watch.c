@@ -55,13 +55,17 @@ sherd_status shd_watch_pass_on(shd_comm *comm, const shd_comm_failure *failure) 
 
 /* --- what the ranks issue ----------------------------------------------------------------------------------------- */
 
-/* "GATHER unit 3 (4096 bytes)"; units below 0 are left out. */
-static void print_announcement(const shd_announcement *announcement, char *text, size_t text_bytes) {
+/* "GATHER h.2 (4096 bytes)"; units below 0 are left out. */
+static void print_announcement(const shd_comm *comm, const shd_announcement *announcement, char *text,
+                               size_t text_bytes) {
     const char *name = shd_collective_text((shd_collective)announcement->collective);
+    char unit[48];
     if (announcement->unit < 0)
         snprintf(text, text_bytes, "%s (%lld bytes)", name, (long long)announcement->bytes);
     else
-        snprintf(text, text_bytes, "%s unit %d (%lld bytes)", name, announcement->unit, (long long)announcement->bytes);
+        snprintf(text, text_bytes, "%s %s (%lld bytes)", name,
+                 shd_recorder_unit_name(comm->recorder, comm->rank, announcement->unit, unit, sizeof unit),
+                 (long long)announcement->bytes);
 }
 
 enum { TEXT_BYTES = 96 };
@@ -75,8 +79,8 @@ static sherd_status fail_mismatch(shd_comm *comm, int32_t peer, int64_t end) {
             continue;
         bool differ = mine.collective != theirs.collective || mine.unit != theirs.unit || mine.bytes != theirs.bytes;
         char my_text[TEXT_BYTES], their_text[TEXT_BYTES];
-        print_announcement(&mine, my_text, sizeof my_text);
-        print_announcement(&theirs, their_text, sizeof their_text);
+        print_announcement(comm, &mine, my_text, sizeof my_text);
+        print_announcement(comm, &theirs, their_text, sizeof their_text);
         if (!differ) break; /* they parted earlier than the rings reach back */
         return shd_watch_fail(comm, SHERD_MISMATCH, "rank %d issued %s where rank %d issued %s, collective %lld", peer,
                               their_text, comm->rank, my_text, (long long)number);
@@ -128,7 +132,7 @@ static size_t print_rank(const shd_comm *comm, int32_t rank, bool closely, char 
     shd_announcement announcement;
     if (announced > 0 && comm->backend->announcement(comm->state, rank, announced - 1, &announcement)) {
         char name[TEXT_BYTES];
-        print_announcement(&announcement, name, sizeof name);
+        print_announcement(comm, &announcement, name, sizeof name);
         snprintf(last, sizeof last, "last issued %s, collective %lld", name, (long long)(announced - 1));
     }
     char standing[SHD_COMM_CAUSE_BYTES / 2] = "";

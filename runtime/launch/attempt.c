@@ -71,6 +71,7 @@ static void kill_all(attempt *job) {
 static void end_others(attempt *job) {
     note_told(job, SIGTERM);
     job->report->terminated = send_all(job, SIGTERM);
+    send_all(job, SIGCONT); /* one that is stopped, which may be why the others failed, can end too */
     job->ending = true;
     job->kill_at_ms = shd_clock_ms() + job->launch->grace_s * 1e3;
 }

@@ -23,6 +23,7 @@
 #include "runtime/train/saver.h"
 #include "runtime/train/tracing.h"
 #include "runtime/train/weights.h"
+#include "runtime/watch/dump.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -360,7 +361,8 @@ static sherd_status fill(job_run *run) {
 
 static sherd_status start(job_run *run) {
     SHD_TRY(shd_job_model(run->job, &run->model));
-    SHD_TRY(sherd_session_create(&run->options, shd_model_describe(run->model), &run->session));
+    SHD_TRY(shd_session_create_recorded(&run->options, shd_model_describe(run->model), run->hooks->recorder,
+                                        &run->session));
     run->pool = shd_session_pool(run->session);
     /* Every rank has opened the files by itself: a glob may have found another file meanwhile. */
     SHD_TRY(shd_session_compare(run->session, "data", shd_dataset_fingerprint(run->training_data)));
@@ -496,6 +498,18 @@ static sherd_status judge(job_run *run) {
     return SHERD_OK;
 }
 
+/* For whoever looks for what became of the others. The failure has been told already: of dumps that cannot be written a
+ * warning is all that is left to say. */
+static void leave_dumps(const job_run *run) {
+    const shd_recorder *recorder = run->session ? shd_session_recorder(run->session) : run->hooks->recorder;
+    bool dumped;
+    if (!recorder || !run->hooks->dump_dir) return;
+    sherd_status status = shd_dump_after_failure(recorder, run->options.rank, run->hooks->dump_dir, &dumped);
+    if (status != SHERD_OK) shd_log(SHERD_LOG_WARN, "%s", sherd_last_error());
+    if (dumped && !run->hooks->recorder && is_first_rank(run))
+        shd_log(SHERD_LOG_INFO, "what every rank was doing is in %s; 'sherd debug' reads it", run->hooks->dump_dir);
+}
+
 static void fini(job_run *run) {
     shd_feed_destroy(run->training);
     shd_feed_destroy(run->validation);
@@ -519,6 +533,7 @@ sherd_status shd_train_run(const shd_job *job, const sherd_options *place, const
     sherd_status status = train(&run, place);
     if (status == SHERD_OK) status = judge(&run);
     if (status != SHERD_OK && run.hooks->failed) run.hooks->failed(run.hooks->user, status);
+    if (status != SHERD_OK) leave_dumps(&run);
     fini(&run);
     return status;
 }

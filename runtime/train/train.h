@@ -6,6 +6,7 @@
 #define SHD_TRAIN_TRAIN_H
 
 #include "io/job.h"
+#include "runtime/comm/recorder.h"
 
 #include <sherd/options.h>
 #include <sherd/status.h>
@@ -70,6 +71,10 @@ typedef struct shd_train_hooks {
     void (*finished)(void *user, const shd_train_summary *summary);
     /* Of one that has, before anything is given back, which can take long: sherd_last_error() is why. */
     void (*failed)(void *user, sherd_status status);
+    /* The flight recorder that this rank has had since its start; NULL: the session makes one. */
+    shd_recorder *recorder;
+    /* Where it leaves its dump when ranks hang or are lost; NULL: nowhere. */
+    const char *dump_dir;
     void *user;
 } shd_train_hooks;
 

@@ -119,10 +119,12 @@ static json_t *stack_json(const shd_stack *stack) {
 static json_t *dump_json(const shd_recorder *recorder, const shd_recorder_head *head, int32_t by) {
     json_t *events = json_array();
     int32_t rank = head->rank, unit_count = 0;
-    shd_stack own = {0}, kernel;
+    shd_stack own = {0}, kernel = {0};
     shd_record record;
-    if (by == rank) shd_stack_take(&own);
-    shd_stack_read_kernel(head->pid, head->tid, &kernel);
+    if (by == rank)
+        shd_stack_take(&own);
+    else
+        shd_stack_read_kernel(head->pid, head->tid, &kernel);
     for (int64_t number = head->first; number < head->count; number++) {
         if (!shd_recorder_read(recorder, rank, number, &record)) continue;
         if (record.unit >= unit_count) unit_count = record.unit + 1;
@@ -220,4 +222,8 @@ sherd_status shd_dump_missing(const shd_recorder *recorder, const char *dir, int
     }
     if (count) *count = there;
     return first;
+}
+
+void shd_dump_print_where(const shd_recorder *recorder, int32_t rank, char *out, size_t bytes) {
+    shd_standing_print_where(recorder, rank, false, out, bytes);
 }

@@ -30,4 +30,7 @@ sherd_status shd_dump_after_failure(const shd_recorder *recorder, int32_t own, c
 /* Writes all that are missing; *count (may be NULL): how many ranks have dumps. For the launcher, when the job is over. */
 sherd_status shd_dump_missing(const shd_recorder *recorder, const char *dir, int32_t *count);
 
+/* Where a rank is, or was when it ended: "in BACKWARD h.2 of step 8"; "" when it has never come. */
+void shd_dump_print_where(const shd_recorder *recorder, int32_t rank, char *out, size_t bytes);
+
 #endif

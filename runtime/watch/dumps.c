@@ -143,9 +143,9 @@ static sherd_status add(shd_dumps *dumps, const char *path, const shd_rank_dump 
 }
 
 static sherd_status load(shd_dumps *dumps, const char *path) {
-    char *text;
-    size_t bytes;
-    int32_t world_size;
+    char *text = NULL;
+    size_t bytes = 0;
+    int32_t world_size = 0;
     shd_rank_dump dump;
     SHD_TRY(read_text(path, &text, &bytes));
     sherd_status status = shd_dump_parse(text, bytes, path, &world_size, &dump);

@@ -1,7 +1,7 @@
 /* The order of the questions: ranks that do different things explain everything that follows; then who is dead; then
  * whom the others wait for; then who is slow. Dumps that the launcher has written when all was over know a rank's records,
  * not how it stood. */
-#include "runtime/watch/finding.h"
+#include "runtime/watch/judgement.h"
 
 #include "runtime/comm/recorder.h"
 
@@ -14,17 +14,17 @@
 static const double straggler_factor = 1.5;
 enum { STRAGGLER_STEPS = 2 };
 
-const char *shd_finding_text(shd_finding_kind kind) {
-    static const char *const texts[] = {[SHD_FOUND_MISMATCH] = "mismatched collective",
-                                        [SHD_FOUND_DEAD] = "dead rank",
-                                        [SHD_FOUND_MISSING] = "missing rank",
-                                        [SHD_FOUND_STRAGGLER] = "straggler",
-                                        [SHD_FOUND_CONSISTENT] = "all consistent"};
+const char *shd_judgement_text(shd_judgement_kind kind) {
+    static const char *const texts[] = {[SHD_JUDGED_MISMATCH] = "mismatched collective",
+                                        [SHD_JUDGED_DEAD] = "dead rank",
+                                        [SHD_JUDGED_MISSING] = "missing rank",
+                                        [SHD_JUDGED_STRAGGLER] = "straggler",
+                                        [SHD_JUDGED_CONSISTENT] = "all consistent"};
     return texts[kind];
 }
 
-static void say(shd_finding *out, const char *format, ...) __attribute__((format(printf, 2, 3)));
-static void say(shd_finding *out, const char *format, ...) {
+static void say(shd_judgement *out, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static void say(shd_judgement *out, const char *format, ...) {
     size_t used = strlen(out->text);
     va_list arguments;
     va_start(arguments, format);
@@ -83,7 +83,7 @@ static const shd_rank_dump *first_there(const shd_dumps *dumps) {
 }
 
 /* "ranks 0, 1 and 3 REDUCE h.2 (4096 bytes)": those that issued the same as `like`, collective `number`. */
-static void say_side(const shd_dumps *dumps, const shd_dump_event *like, shd_finding *out) {
+static void say_side(const shd_dumps *dumps, const shd_dump_event *like, shd_judgement *out) {
     char name[140];
     int32_t total = 0, said = 0;
     for (int32_t r = 0; r < dumps->world_size; r++) {
@@ -110,7 +110,7 @@ static int32_t count_side(const shd_dumps *dumps, const shd_dump_event *like) {
     return count;
 }
 
-static bool find_mismatch(const shd_dumps *dumps, shd_finding *out) {
+static bool find_mismatch(const shd_dumps *dumps, shd_judgement *out) {
     const shd_rank_dump *first = first_there(dumps);
     int64_t number = -1;
     for (int32_t r = 0; r < dumps->world_size; r++) {
@@ -133,7 +133,7 @@ static bool find_mismatch(const shd_dumps *dumps, shd_finding *out) {
         theirs = swap;
         culprit = first->rank;
     }
-    out->kind = SHD_FOUND_MISMATCH;
+    out->kind = SHD_JUDGED_MISMATCH;
     out->rank = culprit;
     out->step = theirs->step;
     out->collective = number;
@@ -158,11 +158,11 @@ static bool waits(const shd_rank_dump *rank) {
 
 static double since_s(const shd_rank_dump *rank) { return (double)(rank->now_ns - rank->since_ns) / 1e9; }
 
-static bool find_dead(const shd_dumps *dumps, shd_finding *out) {
+static bool find_dead(const shd_dumps *dumps, shd_judgement *out) {
     for (int32_t r = 0; r < dumps->world_size; r++) {
         const shd_rank_dump *rank = &dumps->ranks[r];
         if (!is_known(rank) || strcmp(rank->life, "dead") != 0) continue;
-        out->kind = SHD_FOUND_DEAD;
+        out->kind = SHD_JUDGED_DEAD;
         out->rank = r;
         out->step = rank->step;
         snprintf(out->what, sizeof out->what, "%.139s", rank->where);
@@ -184,7 +184,7 @@ static int weigh(const shd_rank_dump *rank) {
     return strcmp(rank->where_kind, "work") ? 1 : 2;
 }
 
-static void say_state(const shd_rank_dump *rank, shd_finding *out) {
+static void say_state(const shd_rank_dump *rank, shd_judgement *out) {
     int32_t r = rank->rank;
     if (!rank->there) {
         say(out, "Rank %d left no dump and never came to where it could be read", r);
@@ -202,7 +202,7 @@ static void say_state(const shd_rank_dump *rank, shd_finding *out) {
     say(out, "%s, since %.3g s", rank->where, since_s(rank));
 }
 
-static void say_waiting(const shd_dumps *dumps, int32_t culprit, shd_finding *out) {
+static void say_waiting(const shd_dumps *dumps, int32_t culprit, shd_judgement *out) {
     int32_t total = 0, said = 0;
     for (int32_t r = 0; r < dumps->world_size; r++) total += r != culprit && waits(&dumps->ranks[r]);
     for (int32_t r = 0; r < dumps->world_size && said < 8; r++) {
@@ -236,7 +236,7 @@ static int32_t find_behind(const shd_dumps *dumps) {
     return least < most ? behind : -1;
 }
 
-static bool find_missing(const shd_dumps *dumps, shd_finding *out) {
+static bool find_missing(const shd_dumps *dumps, shd_judgement *out) {
     int32_t culprit = -1, waiting = 0;
     int most = 0;
     for (int32_t r = 0; r < dumps->world_size; r++) {
@@ -249,7 +249,7 @@ static bool find_missing(const shd_dumps *dumps, shd_finding *out) {
     if (culprit < 0) culprit = find_behind(dumps);
     if (culprit < 0) return false;
     const shd_rank_dump *rank = &dumps->ranks[culprit];
-    out->kind = SHD_FOUND_MISSING;
+    out->kind = SHD_JUDGED_MISSING;
     out->rank = culprit;
     out->step = rank->there ? rank->step : -1;
     snprintf(out->what, sizeof out->what, "%.139s", rank->where);
@@ -295,7 +295,7 @@ static int ascending(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-static bool find_straggler(const shd_dumps *dumps, shd_finding *out) {
+static bool find_straggler(const shd_dumps *dumps, shd_judgement *out) {
     int64_t first, last;
     double times[SHD_DUMPS_MAX_RANKS];
     int32_t count = 0, slowest = -1;
@@ -312,7 +312,7 @@ static bool find_straggler(const shd_dumps *dumps, shd_finding *out) {
     qsort(times, (size_t)count, sizeof *times, ascending);
     double median = times[(count - 1) / 2];
     if (most <= straggler_factor * median || median <= 0) return false;
-    out->kind = SHD_FOUND_STRAGGLER;
+    out->kind = SHD_JUDGED_STRAGGLER;
     out->rank = slowest;
     out->step = last;
     out->slower = most / median;
@@ -325,8 +325,8 @@ static bool find_straggler(const shd_dumps *dumps, shd_finding *out) {
     return true;
 }
 
-void shd_finding_make(const shd_dumps *dumps, shd_finding *out) {
-    *out = (shd_finding){.kind = SHD_FOUND_CONSISTENT, .rank = -1, .step = -1, .collective = -1};
+void shd_judgement_make(const shd_dumps *dumps, shd_judgement *out) {
+    *out = (shd_judgement){.kind = SHD_JUDGED_CONSISTENT, .rank = -1, .step = -1, .collective = -1};
     if (find_mismatch(dumps, out) || find_dead(dumps, out) || find_missing(dumps, out) || find_straggler(dumps, out))
         return;
     say(out, "The dumps of %d of %d ranks agree: the same collectives in the same order, nobody behind, nobody slow.",

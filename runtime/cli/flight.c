@@ -1,0 +1,48 @@
+#include "runtime/cli/flight.h"
+
+#include "runtime/cli/options.h"
+#include "runtime/watch/dump.h"
+
+#include <fcntl.h>
+#include <limits.h>
+#include <sherd/status.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+int shd_flight_renew(int last, int32_t rank_count) {
+    int file;
+    if (last >= 0) close(last);
+    if (shd_recorder_file(rank_count, &file) != SHERD_OK) return -1;
+    fcntl(file, F_SETFD, 0);
+    return file;
+}
+
+void shd_flight_settle(const shd_job *job) {
+    if (shd_dump_settle(job->log.dir) != SHERD_OK) shd_say_error("%s", sherd_last_error());
+}
+
+void shd_flight_dump_dir(const shd_job *job, char *out, size_t bytes) {
+    const char *attempt = getenv("TORCHELASTIC_RESTART_COUNT");
+    int64_t number = 0;
+    if (attempt) shd_parse_integer(attempt, 0, INT32_MAX, &number);
+    shd_dump_path(job->log.dir, (int32_t)number, out, bytes);
+}
+
+/* Ranks that fail by themselves say why; those that are killed, or hang, cannot. */
+void shd_flight_judge(int records, const shd_job *job, const shd_launch_report *report) {
+    shd_recorder *recorder;
+    char dir[PATH_MAX], where[256];
+    int32_t count = 0;
+    if (records < 0 || report->failed_rank < 0 || shd_recorder_open(records, -1, &recorder) != SHERD_OK) return;
+    bool killed = report->signal != 0;
+    if (killed) {
+        shd_dump_print_where(recorder, report->failed_rank, where, sizeof where);
+        if (*where) shd_say_error("rank %d was %s", report->failed_rank, where);
+    }
+    if (killed || shd_recorder_alarmed(recorder, NULL) >= 0) {
+        shd_dump_path(job->log.dir, report->attempt, dir, sizeof dir);
+        if (shd_dump_missing(recorder, dir, &count) != SHERD_OK) shd_say_error("%s", sherd_last_error());
+        if (count > 0) shd_say_error("what every rank was doing is in %s; 'sherd debug' reads it", dir);
+    }
+    shd_recorder_close(recorder);
+}

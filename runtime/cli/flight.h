@@ -1,0 +1,22 @@
+/* The flight recorder of the ranks of `sherd train`, and the dumps that come of it: the launcher's side, and a rank's. */
+#ifndef SHD_CLI_FLIGHT_H
+#define SHD_CLI_FLIGHT_H
+
+#include "io/job.h"
+#include "runtime/comm/recorder.h"
+#include "runtime/launch/launch.h"
+
+/* A new recorder for the ranks of an attempt, which inherit it, in the place of `last`, which is closed; -1: none. */
+int shd_flight_renew(int last, int32_t rank_count);
+
+/* Before a job starts: dumps of an earlier run are moved aside. What cannot be is only said. */
+void shd_flight_settle(const shd_job *job);
+
+/* The folder of this attempt's dumps: its number is TORCHELASTIC_RESTART_COUNT. */
+void shd_flight_dump_dir(const shd_job *job, char *out, size_t bytes);
+
+/* When an attempt is over: where a rank hung, was killed or was lost, says what it was doing, writes the dumps that are
+ * missing, and says where they are. */
+void shd_flight_judge(int records, const shd_job *job, const shd_launch_report *report);
+
+#endif
