@@ -139,6 +139,20 @@ static shd_failure_story tell_story(const train_job *has, int32_t rank, const sh
     return story;
 }
 
+/* What made ranks fail, as far as one of them could say it; not of a rank that was told to stop, whose run tells that. */
+static void tell_failure(const train_job *has, const shd_launch_report *report, const shd_failure_story *story) {
+    char text[64];
+    int told = report->signal ? 0 : report->exit_code - SHD_EXIT_SIGNAL;
+    if (report->failed_rank < 0 || told == SIGTERM || told == SIGINT || told == SIGHUP) return;
+    if (report->signal)
+        snprintf(text, sizeof text, "ended by signal %d (SIG%s)", report->signal, sigabbrev_np(report->signal));
+    else
+        snprintf(text, sizeof text, "ended with exit code %d%s", report->exit_code,
+                 report->early_exit ? " before the others were done" : "");
+    shd_event_tell(has->train->job->log.dir, SHD_EVENT_FAILURE, story->step, report->failed_rank, "%s",
+                   story->cause ? story->cause : text);
+}
+
 /* Says how an attempt ended. */
 static void judge(train_job *has, shd_launch_report *report) {
     shd_cause cause;
@@ -151,6 +165,7 @@ static void judge(train_job *has, shd_launch_report *report) {
     const shd_failure_story story = tell_story(has, report->failed_rank, told ? &cause : NULL);
     shd_failure_say(has->launch, report, &story);
     shd_flight_judge(has->records, has->train->job, report);
+    tell_failure(has, report, &story);
 }
 
 /* Bad usage, jobs, data and checkpoints stay bad. */

@@ -1,5 +1,6 @@
 #include "runtime/cli/train_rank.h"
 
+#include "io/events.h"
 #include "runtime/cli/cause.h"
 #include "runtime/cli/flight.h"
 #include "runtime/cli/options.h"
@@ -216,6 +217,12 @@ static void finished(void *user, const shd_train_summary *summary) {
     view->summary = *summary;
 }
 
+/* For a job without a launcher of ours: who only lost another rank leaves it to that one, but for rank 0. */
+static void tell_failure(const shd_train_rank *rank, sherd_status status) {
+    if (rank->place->rank > 0 && shd_status_exit_code(status) == SHD_EXIT_RANK_LOST) return;
+    shd_event_tell(rank->job->log.dir, SHD_EVENT_FAILURE, -1, rank->place->rank, "%s", sherd_last_error());
+}
+
 /* The launcher shows one cause for all its ranks. */
 static void say_failure(void *user, sherd_status status) {
     rank_view *view = user;
@@ -224,6 +231,7 @@ static void say_failure(void *user, sherd_status status) {
     if (view->shows) shd_progress_finish(&view->progress, false);
     shd_cause_leave(sherd_last_error());
     if (rank->launched && shd_causes_add(rank->causes, rank->place->rank, status, sherd_last_error())) return;
+    tell_failure(rank, status);
     if (rank->place->world_size > 1)
         shd_say_error("rank %d: %s", rank->place->rank, sherd_last_error());
     else

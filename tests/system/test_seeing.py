@@ -11,6 +11,7 @@ import json
 import math
 import os
 import re
+import signal
 import struct
 import subprocess
 import sys
@@ -224,7 +225,25 @@ def check_provenance(sherd, job_path):
     need("/build" not in json.dumps(second["sherd"]) and text.endswith("}\n"), "a path of the build")
 
 
-CHECKS = {"provenance": check_provenance, "tensorboard": check_tensorboard, "no-tensorboard": check_no_tensorboard, "events": check_events, "trace": check_trace}
+def check_failure(sherd, job_path):
+    """A killed rank is the failure, by its number; so is a bad row of data, in the words of the rank that met it."""
+    with Job(sherd, job_path, 2) as job:
+        job.wait_for_rows(3)
+        job.signal(job.rank_pids()[1], signal.SIGKILL)
+        need(job.wait(LIMIT_S) == 4, f"exit code {job.launcher.returncode}")
+        events = lines_of(os.path.join(job.run_dir, "events.jsonl"))
+    failures = [event for event in events if event["event"] == "failure"]
+    need(len(failures) == 1 and failures[0]["rank"] == 1 and "signal 9 (SIGKILL)" in failures[0]["text"], f"events: {events}")
+    need(failures[0].get("step", 0) >= 1 and events[-1] == failures[0], f"step: {failures}")
+    # Parameters that no step can come back from.
+    with Job(sherd, job_path, 1, ["optimizer.lr=1.0e+30", "train.steps=60", "train.clip=0"]) as job:
+        code = job.wait(LIMIT_S)
+        events = lines_of(os.path.join(job.run_dir, "events.jsonl"))
+    need(code == 1, f"exit code {code}")
+    need([event["event"] for event in events].count("failure") == 1, f"events: {events}")
+
+
+CHECKS = {"failure": check_failure, "provenance": check_provenance, "tensorboard": check_tensorboard, "no-tensorboard": check_no_tensorboard, "events": check_events, "trace": check_trace}
 
 
 def main():
