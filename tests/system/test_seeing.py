@@ -243,7 +243,31 @@ def check_failure(sherd, job_path):
     need([event["event"] for event in events].count("failure") == 1, f"events: {events}")
 
 
-CHECKS = {"failure": check_failure, "provenance": check_provenance, "tensorboard": check_tensorboard, "no-tensorboard": check_no_tensorboard, "events": check_events, "trace": check_trace}
+def norm_of(path):
+    """2-norm of all tensors of a safetensors file of float32."""
+    content = read(path)
+    size = struct.unpack("<Q", content[:8])[0]
+    tensors = {name: about for name, about in json.loads(content[8:8 + size]).items() if name != "__metadata__"}
+    need(all(about["dtype"] == "F32" for about in tensors.values()), "types")
+    end = max(about["data_offsets"][1] for about in tensors.values())
+    return math.sqrt(math.fsum(value * value for (value,) in struct.iter_unpack("<f", content[8 + size:8 + size + end])))
+
+
+def check_parameter_norm(sherd, job_path):
+    """The norm of a row is that of the checkpoint before it, and has the same bits on any ranks and stage."""
+    wanted = None
+    for ranks, stage in ((1, 3), (2, 0), (2, 1), (4, 2), (4, 3)):
+        run_dir = train(sherd, job_path, ranks, ["train.steps=3", "checkpoint.every=1", "checkpoint.keep=0", f"shard.stage={stage}"])
+        norms = [row["param_norm"] for row in lines_of(os.path.join(run_dir, "metrics.jsonl"))]
+        wanted = wanted or norms
+        need(norms == wanted, f"{ranks} ranks, stage {stage}: {norms}, not {wanted}")
+    for step in (1, 2):
+        out = os.path.join(run_dir, f"{step}.safetensors")
+        subprocess.run([sherd, "checkpoint", "export", os.path.join(run_dir, "checkpoints", f"step-{step:08d}"), out], check=True, capture_output=True)
+        need(abs(norm_of(out) - wanted[step]) <= 1e-12 * wanted[step], f"step {step}: {wanted[step]}, not {norm_of(out)}")
+
+
+CHECKS = {"parameter-norm": check_parameter_norm, "failure": check_failure, "provenance": check_provenance, "tensorboard": check_tensorboard, "no-tensorboard": check_no_tensorboard, "events": check_events, "trace": check_trace}
 
 
 def main():
