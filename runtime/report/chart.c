@@ -26,10 +26,14 @@ static int32_t line_count(const shd_chart *chart) {
     return count;
 }
 
+static bool curve_shows(const shd_curve *curve, bool skips_zero) {
+    return curve && !(skips_zero && curve->all.odd_count == 0 && curve->all.low == 0 && curve->all.high == 0);
+}
+
 bool shd_chart_applies(const shd_history *history, const shd_chart *chart) {
     int32_t count = chart->kind == SHD_CHART_SPREAD ? 1 : line_count(chart);
     for (int32_t i = 0; i < count; i++)
-        if (line_curve(history, chart, i)) return true;
+        if (curve_shows(line_curve(history, chart, i), chart->skips_zero)) return true;
     return false;
 }
 

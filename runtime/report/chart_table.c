@@ -82,7 +82,7 @@ void shd_drawing_data(const shd_drawing *drawing) {
         for (int32_t c = 0; c < trace->count && !trace->part; c++) ranged = ranged || trace->low[c] < trace->high[c];
         shd_text_add(out, "%s{\"name\":", i ? ",\n" : "");
         shd_markup_json(out, trace->label);
-        shd_text_add(out, ",\"colour\":%d", (int)trace->colour);
+        shd_text_add(out, ",\"colour\":%d,\"sparse\":%s", (int)trace->colour, trace->sparse ? "true" : "false");
         add_list(out, "value", trace->value, trace->count);
         if (ranged) add_list(out, "low", trace->low, trace->count);
         if (ranged) add_list(out, "high", trace->high, trace->count);

@@ -18,7 +18,7 @@
         return h ? h + ":" + two(m) + ":" + two(s % 60) : m + ":" + two(s % 60);
     }
     function number(v) {
-        if (v === null) return "none";
+        if (v === null) return "\u2013";
         var a = Math.abs(v);
         return a >= 1e5 || (a > 0 && a < 1e-3) ? v.toExponential(3) : String(Number(v.toPrecision(5)));
     }
@@ -38,9 +38,15 @@
         var text = firstOf(c) === lastOf(c) ? "step " + grouped(firstOf(c)) : "steps " + grouped(firstOf(c)) + " to " + grouped(lastOf(c));
         return data.elapsed.length ? text + ", after " + span(data.elapsed[c]) : text;
     }
-    function row(chart, line, c) {
-        var made = element("div", ""), text = line.name + " " + number(line.value[c]);
+    // A value that comes every now and then holds until the next one.
+    function told(line, c) {
+        while (line.sparse && c > 0 && line.value[c] === null) c--;
+        return c;
+    }
+    function row(chart, line, at) {
+        var c = told(line, at), made = element("div", ""), text = line.name + " " + number(line.value[c]);
         if (line.value[c] !== null && chart.unit) text += " " + chart.unit;
+        if (c < at) text += " at step " + grouped(firstOf(c));
         if (line.low && line.low[c] !== null && line.low[c] < line.high[c])
             text += " (" + number(line.low[c]) + " to " + number(line.high[c]) + ")";
         made.appendChild(element("i", "swatch c" + line.colour));
@@ -68,10 +74,7 @@
         active = plot;
         box.textContent = "";
         box.appendChild(element("div", "", title(c)));
-        // A value every now and then: only where there is one.
-        chart.lines.forEach(function (line) {
-            if (line.value[c] !== null || chart.lines.length === 1) box.appendChild(row(chart, line, c));
-        });
+        chart.lines.forEach(function (line) { box.appendChild(row(chart, line, c)); });
         // Beside the cursor, on the side with more room.
         var x = at * plot.node.clientWidth, width = box.offsetWidth;
         box.style.left = (at < 0.5 ? Math.min(x + 12, plot.node.clientWidth + 100 - width) : Math.max(x - width - 12, -36)) + "px";

@@ -4,7 +4,11 @@
 #include "runtime/report/page.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+
+/* Parts of memory have names of their own. */
+#define MEMORY "memory_bytes."
 
 /* Colours of the style: 1 blue, 2 vermilion, 3 green, 4 purple, 5 amber, 6 grey. */
 static const shd_chart learning[] = {
@@ -32,6 +36,7 @@ static const shd_chart learning[] = {
      .small = true,
      .lines = {{"loss_scale", "scale", 1}}},
     {.id = "skipped",
+     .skips_zero = true,
      .title = "Steps that updated nothing",
      .unit = "so far",
      .from_zero = true,
@@ -138,6 +143,7 @@ static const shd_chart machine[] = {
      .small = true,
      .lines = {{"read_bytes_per_s", "read", 1}, {"write_bytes_per_s", "written", 2}}},
     {.id = "network",
+     .skips_zero = true,
      .title = "Network",
      .unit = " per second, of the host",
      .quantity = SHD_BYTES,
@@ -169,7 +175,7 @@ static bool is_known(const char *field) {
     for (int32_t i = 0; i < COUNT(told); i++)
         if (!strcmp(told[i], field)) return true;
     return has_field(learning, COUNT(learning), field) || has_field(speed, COUNT(speed), field) ||
-           has_field(machine, COUNT(machine), field) || !strncmp(field, "memory_bytes.", 13);
+           has_field(machine, COUNT(machine), field) || !strncmp(field, MEMORY, strlen(MEMORY));
 }
 
 /* `pairs`: small charts, two of them side by side where there is room. */
@@ -197,24 +203,39 @@ static sherd_status write_charts(shd_canvas *canvas, const shd_run_record *recor
     return status;
 }
 
-/* Memory by what it is for: the parts that rows tell. */
-static sherd_status write_memory_parts(shd_canvas *canvas) {
-    static const int32_t colours[] = {1, 3, 5, 2, 4, 6, 1, 3};
-    shd_chart chart = {.id = "memory-parts",
-                       .title = "Memory by use",
-                       .unit = ", of rank 0",
-                       .kind = SHD_CHART_STACK,
-                       .quantity = SHD_BYTES,
-                       .from_zero = true,
-                       .small = true};
+static int compare_last(const void *a, const void *b) {
+    const shd_curve *const *x = a, *const *y = b;
+    return ((*x)->last < (*y)->last) - ((*x)->last > (*y)->last);
+}
+
+/* Memory by what it is for, as the last row that tells has it: bars, as it hardly changes over a run. */
+static void write_memory_parts(shd_canvas *canvas) {
+    const shd_history *history = canvas->history;
+    const shd_curve *parts[SHD_HISTORY_CURVES];
     int32_t count = 0;
-    for (int32_t i = 0; i < canvas->history->curve_count && count < SHD_CHART_LINES; i++) {
-        const char *name = canvas->history->curves[i].name;
-        if (strncmp(name, "memory_bytes.", 13) != 0 || canvas->history->curves[i].all.high == 0) continue;
-        chart.lines[count] = (shd_chart_line){.field = name, .label = name + 13, .colour = colours[count]};
-        count++;
+    double sum = 0;
+    for (int32_t i = 0; i < history->curve_count; i++) {
+        const shd_curve *curve = &history->curves[i];
+        if (strncmp(curve->name, MEMORY, strlen(MEMORY)) != 0 || !(curve->last > 0)) continue;
+        parts[count++] = curve;
+        sum += curve->last;
     }
-    return count > 0 ? shd_chart_write(canvas, &chart) : SHERD_OK;
+    if (count == 0) return;
+    qsort(parts, (size_t)count, sizeof *parts, compare_last);
+    shd_text_add(canvas->html,
+                 "<figure id=\"memory-parts\">\n<figcaption><h3>Memory by use</h3> <span class=\"unit\">of "
+                 "rank 0</span></figcaption>\n<table class=\"bars\"><tbody>\n");
+    for (int32_t i = 0; i < count; i++) {
+        char size[SHD_NUMBER_BYTES];
+        shd_size_text(parts[i]->last, size);
+        shd_text_add(canvas->html, "<tr><th scope=\"row\">");
+        shd_markup_text(canvas->html, parts[i]->name + strlen(MEMORY));
+        shd_text_add(canvas->html,
+                     "</th><td class=\"bar\"><i style=\"width:%.1f%%\"></i></td><td class=\"number\">%s</td>",
+                     100 * parts[i]->last / parts[0]->last, size);
+        shd_text_add(canvas->html, "<td class=\"number\">%.1f %%</td></tr>\n", 100 * parts[i]->last / sum);
+    }
+    shd_text_add(canvas->html, "</tbody></table>\n</figure>\n");
 }
 
 /* Fields that this program does not know, under their own names. */
@@ -248,7 +269,7 @@ sherd_status shd_page_charts(shd_canvas *canvas, const shd_run_record *record) {
         if (!any_applies(canvas->history, sections[i].charts, sections[i].count)) continue;
         begin_section(canvas, sections[i].id, sections[i].title, sections[i].charts == machine);
         sherd_status status = write_charts(canvas, record, sections[i].charts, sections[i].count);
-        if (status == SHERD_OK && sections[i].charts == machine) status = write_memory_parts(canvas);
+        if (status == SHERD_OK && sections[i].charts == machine) write_memory_parts(canvas);
         shd_text_add(canvas->html, "</section>\n");
         if (status != SHERD_OK) return status;
     }

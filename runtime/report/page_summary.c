@@ -66,6 +66,42 @@ static void write_subject(shd_text *out, const shd_run_record *record) {
     shd_text_add(out, "</p>\n");
 }
 
+/* "on vm: AMD EPYC, 2 cores, 23.5 GiB": what of it is known. */
+static void write_machine(shd_text *out, const shd_run_record *record) {
+    const json_t *cpu = json_object_get(record->provenance, "cpu"),
+                 *hosts = json_object_get(record->provenance, "hosts");
+    const json_t *memory = json_object_get(json_object_get(record->provenance, "memory"), "total_bytes");
+    const char *model = json_string_value(json_object_get(cpu, "model")), *host;
+    const json_t *cores = json_object_get(cpu, "cores");
+    char text[SHD_NUMBER_BYTES];
+    json_t *ranks;
+    if (!model && json_object_size(hosts) == 0) return;
+    shd_text_add(out, "<p class=\"subject\">");
+    if (json_object_size(hosts) > 4) {
+        shd_text_add(out, "%zu hosts", json_object_size(hosts));
+    } else {
+        const char *before = "";
+        json_object_foreach((json_t *)hosts, host, ranks) {
+            shd_text_add(out, "%s", before);
+            shd_markup_head(out, host, 64);
+            before = ", ";
+        }
+    }
+    if (model) {
+        shd_text_add(out, json_object_size(hosts) > 0 ? ": " : "");
+        shd_markup_head(out, model, 200);
+    }
+    if (json_is_integer(cores)) {
+        shd_count_text((int64_t)json_integer_value(cores), text);
+        shd_text_add(out, ", %s cores", text);
+    }
+    if (json_is_integer(memory)) {
+        shd_size_text((double)json_integer_value(memory), text);
+        shd_text_add(out, ", %s", text);
+    }
+    shd_text_add(out, "</p>\n");
+}
+
 /* --- numbers ------------------------------------------------------------------------------------------------------ */
 
 /* `value` and `detail` are text of this program. */
@@ -189,6 +225,7 @@ void shd_page_summary(shd_text *out, const shd_run_record *record, double made_s
     }
     shd_text_add(out, "</p>\n");
     write_subject(out, record);
+    write_machine(out, record);
     shd_text_add(out, "<p class=\"source\"><code>");
     shd_markup_text(out, record->dir);
     shd_moment_text(made_s, moment);

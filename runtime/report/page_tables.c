@@ -61,7 +61,7 @@ static void add_whole_cell(shd_text *out, int64_t value) {
 }
 
 static void add_text_cell(shd_text *out, const char *text) {
-    shd_text_add(out, "<td>");
+    shd_text_add(out, "<td class=\"text\">");
     shd_markup_text(out, text);
     shd_text_add(out, "</td>");
 }

@@ -54,6 +54,30 @@ static bool is_table(const json_t *list) {
     return true;
 }
 
+static bool ends_with(const char *text, const char *ending) {
+    size_t length = strlen(text), tail = strlen(ending);
+    return length >= tail && !strcmp(text + length - tail, ending);
+}
+
+/* Seconds since 1970 say nothing to people, nor do many bytes; a command is told as it was given. */
+static void write_member(tree *to, const char *key, const json_t *value, int32_t depth) {
+    char text[SHD_NUMBER_BYTES] = "";
+    double number = json_number_value(value);
+    bool moment = number >= 1e9 && (!strcmp(key, "time") || !strcmp(key, "modified"));
+    if (moment) shd_moment_text(number, text);
+    if (!moment && number >= 1000 && ends_with(key, "bytes")) shd_size_text(number, text);
+    if (*text) {
+        shd_text_add(to->out, "%s", text);
+    } else if (!strcmp(key, "command") && json_is_array(value)) {
+        for (size_t i = 0; i < json_array_size(value) && to->left > 0; i++) {
+            shd_text_add(to->out, i ? " " : "");
+            write_value(to, json_array_get(value, i), depth + 1);
+        }
+    } else {
+        write_value(to, value, depth + 1);
+    }
+}
+
 static void write_table(tree *to, const json_t *list) {
     json_t *first = json_array_get(list, 0), *row, *value;
     const char *key;
@@ -68,7 +92,7 @@ static void write_table(tree *to, const json_t *list) {
         json_object_foreach(first, key, value) {
             const json_t *cell = json_object_get(row, key);
             shd_text_add(to->out, json_is_number(cell) ? "<td class=\"number\">" : "<td>");
-            if (to->nulls || !json_is_null(cell)) write_scalar(to, cell);
+            if (to->nulls || !json_is_null(cell)) write_member(to, key, cell, DEPTH);
             shd_text_add(to->out, "</td>");
         }
         shd_text_add(to->out, "</tr>\n");
@@ -100,15 +124,6 @@ static void write_list(tree *to, const json_t *list, int32_t depth) {
     if (!flat) shd_text_add(to->out, "</ol>");
 }
 
-/* Seconds since 1970 say nothing to people. */
-static bool write_moment(tree *to, const char *key, const json_t *value) {
-    char moment[SHD_NUMBER_BYTES];
-    if (strcmp(key, "time") != 0 || json_number_value(value) < 1e9) return false;
-    shd_moment_text(json_number_value(value), moment);
-    shd_text_add(to->out, "%s", moment);
-    return *moment;
-}
-
 static void write_object(tree *to, const json_t *object, int32_t depth) {
     const char *key;
     json_t *value;
@@ -121,7 +136,7 @@ static void write_object(tree *to, const json_t *object, int32_t depth) {
         if (to->left <= 0) break;
         if (!to->nulls && json_is_null(value)) continue;
         write_key(to, "<div><dt>", key, "</dt><dd>");
-        if (!write_moment(to, key, value)) write_value(to, value, depth + 1);
+        write_member(to, key, value, depth);
         shd_text_add(to->out, "</dd></div>\n");
     }
     shd_text_add(to->out, "</dl>\n");

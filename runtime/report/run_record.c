@@ -188,6 +188,8 @@ sherd_status shd_run_record_read(const char *dir, shd_run_record *record) {
     SHD_TRY(read_object(record, "provenance.json", &record->provenance));
     SHD_TRY(read_object(record, "failure.json", &record->failure));
     record->job = json_incref(json_object_get(record->provenance, "job"));
+    const json_t *parameters = json_object_get(json_object_get(record->provenance, "plan"), "parameters");
+    if (json_is_integer(parameters)) record->parameter_count = (int64_t)json_integer_value(parameters);
     SHD_TRY(read_checkpoints(record));
     return read_newest(record);
 }
