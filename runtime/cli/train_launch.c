@@ -149,8 +149,9 @@ static void tell_failure(const train_job *has, const shd_launch_report *report, 
     else
         snprintf(text, sizeof text, "ended with exit code %d%s", report->exit_code,
                  report->early_exit ? " before the others were done" : "");
+    const char *said = story->cause || report->signal ? story->cause : story->noticed;
     shd_event_tell(has->train->job->log.dir, SHD_EVENT_FAILURE, story->step, report->failed_rank, "%s",
-                   story->cause ? story->cause : text);
+                   said ? said : text);
 }
 
 /* Says how an attempt ended. */
