@@ -6,6 +6,7 @@
 #include "runtime/cli/run_request.h"
 #include "runtime/cli/verdict.h"
 
+#include <sherd/log.h>
 #include <sherd/status.h>
 #include <stdlib.h>
 
@@ -15,6 +16,12 @@ static const shd_option options[] = {
     SHD_LAUNCH_OPTIONS,
     {0},
 };
+
+/* What there is to say of the way. */
+static void say_line(void *user, sherd_log_level level, const char *line) {
+    (void)user;
+    shd_say_error(level == SHERD_LOG_WARN ? "warning: %s" : "%s", line);
+}
 
 /* What was asked for. */
 typedef struct run_arguments {
@@ -37,9 +44,10 @@ static bool restarts(void *user, shd_launch_report *report, double delay_s) {
 }
 
 /* Starts the ranks of `program`. */
-static int launch_program(const run_arguments *given, shd_output *output, char **program) {
+static int launch_program(run_arguments *given, shd_output *output, char **program) {
     shd_launch launch = shd_launch_arguments_make(&given->launch);
-    shd_run_request_fill(&given->request, &launch);
+    sherd_log_set(say_line, NULL, SHERD_LOG_INFO);
+    if (!shd_run_request_fill(&given->request, &launch)) return SHD_EXIT_USAGE;
     launch.output = output;
     launch.argv = program;
     launch.restarts = restarts;
@@ -110,9 +118,12 @@ const shd_command shd_command_run = {
         "time of\n"
         "--shutdown-timeout. Ctrl-Z stops all of them. Standard input goes to rank 0.",
     .options = options,
-    .examples = "sherd run -n 2 ./own_loop\nsherd run --nproc-per-node auto train.py --epochs 3",
+    .examples = "sherd run -n 2 ./own_loop\nsherd run --nproc-per-node auto train.py --epochs 3\n"
+                "sherd run --nnodes 2 --rdzv-endpoint node0:29400 --rdzv-secret-file secret -n 8 train.py   # on each "
+                "node",
     .exit_codes = "that of the first rank that failed, 0 when none did; 128+N when signal N ended it;\n"
-                  "127 PROGRAM was not found; 126 it cannot be executed; 2 bad usage; 1 no process could be started",
+                  "127 PROGRAM was not found; 126 it cannot be executed; 2 bad usage; 1 no process could be started,\n"
+                  "or a node was lost",
     .run = run,
     .operands_last = true,
 };

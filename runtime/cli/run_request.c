@@ -2,8 +2,12 @@
 
 #include "runtime/launch/processors.h"
 
+#include <sherd/status.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+static const char secret_variable[] = "SHERD_RDZV_SECRET";
 
 static bool take_ranks(shd_run_request *request, const shd_command *command, const char *value) {
     int64_t ranks;
@@ -29,14 +33,40 @@ static bool take_ranks(shd_run_request *request, const shd_command *command, con
     return true;
 }
 
-static bool take_port(shd_run_request *request, const shd_command *command, const char *value) {
-    int64_t port;
-    if (!shd_parse_integer(value, 0, 65535, &port)) {
-        shd_usage_error(command, "--master-port %s: a number from 1 to 65535 is needed, or 0 for a free one", value);
+static bool take_number(const shd_command *command, const char *name, const char *value, int64_t low, int64_t high,
+                        int *out) {
+    int64_t number;
+    if (!shd_parse_integer(value, low, high, &number)) {
+        shd_usage_error(command, "--%s %s: a whole number from %lld to %lld is needed", name, value, (long long)low,
+                        (long long)high);
         return false;
     }
-    request->master_port = (int)port;
+    *out = (int)number;
     return true;
+}
+
+/* "4", or torchrun's "4:4"; a number of nodes that changes is another matter. */
+static bool take_nodes(shd_run_request *request, const shd_command *command, const char *value) {
+    char least[16];
+    const char *colon = strchr(value, ':');
+    if (!colon) return take_number(command, "nnodes", value, 1, SHD_ROLL_MAX_NODES, &request->node_count);
+    size_t length = (size_t)(colon - value);
+    snprintf(least, sizeof least, "%.*s", (int)(length < sizeof least ? length : sizeof least - 1), value);
+    if (strcmp(least, colon + 1) != 0) {
+        shd_usage_error(command, "--nnodes %s: jobs whose number of nodes changes are not supported; give one number",
+                        value);
+        return false;
+    }
+    return take_number(command, "nnodes", least, 1, SHD_ROLL_MAX_NODES, &request->node_count);
+}
+
+static bool take_backend(const shd_command *command, const char *value) {
+    if (!strcmp(value, "c10d") || !strcmp(value, "static")) return true;
+    shd_usage_error(command,
+                    "--rdzv-backend %s: nodes meet in a store of sherd's own, for which c10d and static stand; "
+                    "no other is supported",
+                    value);
+    return false;
 }
 
 /* Names become values of variables. */
@@ -56,35 +86,126 @@ static bool take_interval(const shd_command *command, const char *value) {
     return false;
 }
 
-/* "[::1]", as torchrun has IPv6 addresses, is ::1. */
-static const char *strip_brackets(const char *address, char *room, size_t room_bytes) {
-    size_t length = strlen(address);
-    if (length < 3 || address[0] != '[' || address[length - 1] != ']' || length > room_bytes) return address;
-    memcpy(room, address + 1, length - 2);
-    room[length - 2] = 0;
-    return room;
+/* "host", "host:port", "[::1]:port", "::1": an address with more than one colon and no brackets has no port. White space
+ * would be torn apart in what nodes tell each other. */
+static bool take_endpoint(const shd_command *command, const char *name, const char *value, char host[256], int *port) {
+    const char *start = value, *end = value + strlen(value), *colon = strrchr(value, ':');
+    if (*value == '[' && strchr(value, ']')) {
+        start++;
+        end = strchr(value, ']');
+        colon = end[1] == ':' ? end + 1 : NULL;
+        if (!colon && end[1]) end = start;
+    } else if (colon && strchr(value, ':') == colon) {
+        end = colon;
+    } else {
+        colon = NULL;
+    }
+    size_t length = (size_t)(end - start);
+    if (length == 0 || length > 255 || strpbrk(value, " \t\r\n") || (colon && !port)) {
+        shd_usage_error(command,
+                        port ? "--%s %s: HOST or HOST:PORT is needed, with an IPv6 address as [ADDRESS]:PORT"
+                             : "--%s %s: the name or the address of a host is needed",
+                        name, value);
+        return false;
+    }
+    memcpy(host, start, length);
+    host[length] = 0;
+    return !colon || take_number(command, name, colon + 1, 0, 65535, port);
+}
+
+/* One of "key=value,key=value". */
+static bool take_setting(shd_run_request *request, const shd_command *command, const char *text, size_t length) {
+    char setting[128];
+    snprintf(setting, sizeof setting, "%.*s", (int)(length < sizeof setting ? length : sizeof setting - 1), text);
+    char *equals = strchr(setting, '=');
+    if (equals) *equals = 0;
+    double *out = NULL;
+    if (!strcmp(setting, "join_timeout") || !strcmp(setting, "timeout")) out = &request->join_timeout_s;
+    if (!strcmp(setting, "keep_alive_interval")) out = &request->beat_s;
+    if (!strcmp(setting, "keep_alive_max_attempt")) out = &request->beats;
+    if (!out)
+        shd_usage_error(command,
+                        "--rdzv-conf: %s is not supported; join_timeout, keep_alive_interval and "
+                        "keep_alive_max_attempt are",
+                        setting);
+    else if (!equals || !shd_parse_number(equals + 1, 0.05, 1e6, out))
+        shd_usage_error(command, "--rdzv-conf %s: a number from 0.05 to 1000000 is needed", setting);
+    else
+        return true;
+    return false;
+}
+
+static bool take_conf(shd_run_request *request, const shd_command *command, const char *value) {
+    while (*value) {
+        size_t length = strcspn(value, ",");
+        if (!take_setting(request, command, value, length)) return false;
+        value += length + (value[length] == ',');
+    }
+    return true;
+}
+
+/* A name of the job, which all nodes hear. */
+static bool take_id(shd_run_request *request, const shd_command *command, const char *value) {
+    if (!take_text(&request->id, command, "rdzv-id", value)) return false;
+    if (strlen(value) < SHD_MESSAGE_WORD_BYTES && !strpbrk(value, " \t\r\n")) return true;
+    shd_usage_error(command, "--rdzv-id: at most %d characters, and no white space", SHD_MESSAGE_WORD_BYTES - 1);
+    return false;
 }
 
 bool shd_run_request_take(shd_run_request *request, const shd_command *command, int id, const char *value) {
     switch (id) {
     case 'n': return take_ranks(request, command, value);
     case 'm': return take_text(&request->module, command, "module", value);
+    case SHD_RUN_NODES: return take_nodes(request, command, value);
+    case SHD_RUN_NODE_RANK: return take_number(command, "node-rank", value, 0, SHD_ROLL_MAX_NODES - 1, &request->node);
+    case SHD_RUN_BACKEND: return take_backend(command, value);
+    case SHD_RUN_ENDPOINT:
+        return take_endpoint(command, "rdzv-endpoint", value, request->endpoint_host, &request->endpoint_port);
+    case SHD_RUN_ID: return take_id(request, command, value);
+    case SHD_RUN_CONF: return take_conf(request, command, value);
+    case SHD_RUN_SECRET_FILE: return take_text(&request->secret_file, command, "rdzv-secret-file", value);
+    case SHD_RUN_MASTER_ADDRESS: return take_endpoint(command, "master-addr", value, request->master_host, NULL);
+    case SHD_RUN_MASTER_PORT: return take_number(command, "master-port", value, 0, 65535, &request->master_port);
+    case SHD_RUN_LOCAL_ADDRESS: return take_endpoint(command, "local-addr", value, request->local_host, NULL);
     case SHD_RUN_STANDALONE: return request->standalone = true;
-    case SHD_RUN_NO_PYTHON: return request->no_python = true;
-    case SHD_RUN_ID: return take_text(&request->id, command, "rdzv-id", value);
     case SHD_RUN_ROLE: return take_text(&request->role, command, "role", value);
-    case SHD_RUN_MASTER_PORT: return take_port(request, command, value);
     case SHD_RUN_MONITOR_INTERVAL: return take_interval(command, value);
-    case SHD_RUN_MASTER_ADDRESS:
-        request->master_address = strip_brackets(value, request->address_room, sizeof request->address_room);
-        return take_text(&request->master_address, command, "master-addr", request->master_address);
+    case SHD_RUN_NO_PYTHON: return request->no_python = true;
     default: return false;
     }
 }
 
-bool shd_run_request_check(const shd_run_request *request, const shd_command *command) {
-    (void)request, (void)command;
-    return true;
+bool shd_run_request_check(shd_run_request *request, const shd_command *command) {
+    enum { C10D_PORT = 29400, STATIC_PORT = 29500 };
+    if (request->standalone) request->node_count = 1;
+    if (request->node_count == 1) {
+        if (request->node <= 0 || request->standalone) return true;
+        shd_usage_error(command, "--node-rank %d: there is one node; --nnodes says how many", request->node);
+        return false;
+    }
+    if (request->node >= request->node_count) {
+        shd_usage_error(command, "--node-rank %d of --nnodes %d: nodes are numbered from 0", request->node,
+                        request->node_count);
+        return false;
+    }
+    if (!request->endpoint_host[0]) {
+        snprintf(request->endpoint_host, sizeof request->endpoint_host, "%s", request->master_host);
+        request->endpoint_port = request->master_port ? request->master_port : STATIC_PORT;
+    }
+    if (!request->endpoint_port) request->endpoint_port = C10D_PORT;
+    if (!request->endpoint_host[0]) {
+        shd_usage_error(command,
+                        "--nnodes %d: --rdzv-endpoint HOST:PORT, or --master-addr and --master-port, must say "
+                        "where the nodes meet",
+                        request->node_count);
+        return false;
+    }
+    if (request->secret_file || getenv(secret_variable)) return true;
+    shd_usage_error(command,
+                    "--nnodes %d: nodes know each other by a secret, the same on all of them: give "
+                    "--rdzv-secret-file FILE, or set %s; 'openssl rand -hex 32' makes one",
+                    request->node_count, secret_variable);
+    return false;
 }
 
 static bool is_script(const char *program) {
@@ -111,10 +232,33 @@ char **shd_run_request_program(const shd_run_request *request, char **operands) 
     return program;
 }
 
-void shd_run_request_fill(const shd_run_request *request, shd_launch *launch) {
+static bool fill_nodes(shd_run_request *request) {
+    shd_nodes_config *nodes = &request->nodes;
+    *nodes = (shd_nodes_config)SHD_NODES_CONFIG_INIT;
+    nodes->node_count = request->node_count;
+    nodes->node = request->node;
+    nodes->host = request->endpoint_host;
+    nodes->port = request->endpoint_port;
+    nodes->job = request->id ? request->id : "";
+    nodes->local_address = request->local_host[0] ? request->local_host : NULL;
+    nodes->join_timeout_s = request->join_timeout_s;
+    nodes->beat_s = request->beat_s;
+    nodes->lost_after_s = request->beat_s * request->beats;
+    sherd_status status = request->secret_file ? shd_store_secret_from_file(request->secret_file, &nodes->secret)
+                                               : shd_store_secret_from_text(getenv(secret_variable), &nodes->secret);
+    if (status != SHERD_OK) shd_say_error("%s", sherd_last_error());
+    /* The ranks have no business with it. */
+    unsetenv(secret_variable);
+    return status == SHERD_OK;
+}
+
+bool shd_run_request_fill(shd_run_request *request, shd_launch *launch) {
     launch->rank_count = request->rank_count;
     launch->role = request->role;
     launch->run_id = request->standalone ? NULL : request->id;
-    launch->master_address = request->standalone ? NULL : request->master_address;
+    launch->master_address = request->standalone || !request->master_host[0] ? NULL : request->master_host;
     launch->master_port = request->standalone ? 0 : request->master_port;
+    if (request->node_count == 1) return true;
+    launch->nodes = &request->nodes;
+    return fill_nodes(request);
 }

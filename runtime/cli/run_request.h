@@ -26,10 +26,27 @@ enum {
     {'n', "nproc-per-node", "N",                                                                                       \
      "Ranks to start on this node (default 1); cpu: one for each CPU this process may use, gpu: one\n"                 \
      "for each GPU, auto: gpu where there are GPUs, else cpu."},                                                       \
-        {SHD_RUN_STANDALONE, "standalone", NULL, "One node; whatever is said of a rendezvous is ignored."},            \
+        {SHD_RUN_NODES, "nnodes", "N",                                                                                 \
+         "Nodes of the job (default 1), each with a 'sherd run' of its own that has the same options."},               \
+        {SHD_RUN_NODE_RANK, "node-rank", "N",                                                                          \
+         "This node's number, from 0 (default: as they come; 0 is the host of --rdzv-endpoint)."},                     \
+        {SHD_RUN_ENDPOINT, "rdzv-endpoint", "HOST[:PORT]",                                                             \
+         "Node 0, as all nodes reach it, and the port where they meet (default 29400)."},                              \
+        {SHD_RUN_SECRET_FILE, "rdzv-secret-file", "FILE",                                                              \
+         "The secret by which nodes know each other, the same on all of them; or in the variable\n"                    \
+         "SHERD_RDZV_SECRET. At least 16 bytes: openssl rand -hex 32 makes one."},                                     \
         {SHD_RUN_ID, "rdzv-id", "ID", "The job's name, TORCHELASTIC_RUN_ID (default: random)."},                       \
-        {SHD_RUN_MASTER_ADDRESS, "master-addr", "HOST", "MASTER_ADDR of the ranks (default 127.0.0.1)."},              \
-        {SHD_RUN_MASTER_PORT, "master-port", "PORT", "MASTER_PORT of the ranks (default: a free one)."},               \
+        {SHD_RUN_BACKEND, "rdzv-backend", "NAME", "c10d and static are accepted, and mean the same here."},            \
+        {SHD_RUN_CONF, "rdzv-conf", "KEY=VALUE,...",                                                                   \
+         "join_timeout: seconds until all nodes are there (default 600); keep_alive_interval (1) and\n"                \
+         "keep_alive_max_attempt (8): a node that is silent for so many intervals is lost."},                          \
+        {SHD_RUN_STANDALONE, "standalone", NULL, "One node; whatever is said of a rendezvous is ignored."},            \
+        {SHD_RUN_MASTER_ADDRESS, "master-addr", "HOST",                                                                \
+         "MASTER_ADDR of the ranks (default 127.0.0.1); of several nodes, --rdzv-endpoint's HOST."},                   \
+        {SHD_RUN_MASTER_PORT, "master-port", "PORT",                                                                   \
+         "MASTER_PORT of the ranks (default: a free one); of several nodes, --rdzv-endpoint's PORT."},                 \
+        {SHD_RUN_LOCAL_ADDRESS, "local-addr", "HOST",                                                                  \
+         "What other nodes call this one, if not as --rdzv-endpoint has it; MASTER_ADDR when given to node 0."},       \
         {SHD_RUN_ROLE, "role", "NAME", "ROLE_NAME of the ranks (default: default)."},                                  \
         {'m', "module", "MODULE", "Run a Python module, as python -m does; what follows are its arguments."},          \
         {SHD_RUN_NO_PYTHON, "no-python", NULL, "Execute PROGRAM even if its name ends in .py."}, {                     \
@@ -37,25 +54,29 @@ enum {
             "Accepted for torchrun's sake: the end of a rank is noticed at once."                                      \
     }
 
-/* Texts are borrowed from argv. */
+/* Texts are borrowed from argv and the environment. */
 typedef struct shd_run_request {
     int32_t rank_count;
+    int32_t node_count, node; /* node: -1 where it was not given */
     bool standalone, no_python;
     const char *module, *role, *id;
-    const char *master_address;
-    int master_port; /* 0: not given */
-    char address_room[256];
+    char endpoint_host[256], master_host[256], local_host[256]; /* "": not given */
+    int endpoint_port, master_port;                             /* 0: not given */
+    const char *secret_file;
+    double join_timeout_s, beat_s, beats; /* of --rdzv-conf */
+    shd_nodes_config nodes;               /* made by shd_run_request_fill */
 } shd_run_request;
 #define SHD_RUN_REQUEST_INIT                                                                                           \
-    { .rank_count = 1 }
+    { .rank_count = 1, .node_count = 1, .node = -1, .join_timeout_s = 600, .beat_s = 1, .beats = 8 }
 
 /* Takes an option of SHD_RUN_OPTIONS. False, with what is wrong said, for a value that is none. */
 bool shd_run_request_take(shd_run_request *request, const shd_command *command, int id, const char *value);
-/* Whether all fits together; false, with what is wrong said. */
-bool shd_run_request_check(const shd_run_request *request, const shd_command *command);
+/* Whether all fits together, what follows from the rest filled in; false, with what is wrong said. */
+bool shd_run_request_check(shd_run_request *request, const shd_command *command);
 /* The arguments that ranks are executed with: `operands`, behind Python where they are for it. Ends with NULL; free it.
  * NULL: no memory. */
 char **shd_run_request_program(const shd_run_request *request, char **operands);
-void shd_run_request_fill(const shd_run_request *request, shd_launch *launch);
+/* Fills what of *launch it says; borrows `request`. False, with what is wrong said: the secret cannot be read. */
+bool shd_run_request_fill(shd_run_request *request, shd_launch *launch);
 
 #endif

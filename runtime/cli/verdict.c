@@ -37,8 +37,33 @@ static int stopped_by(const shd_launch_report *report) {
     return signal == SIGTERM || signal == SIGINT || signal == SIGHUP ? signal : 0;
 }
 
+/* " (pid 7)", " (node 1, HOST, pid 7)". */
+static void name_process(const shd_launch_report *report, char *text, size_t bytes) {
+    char pid[24] = "";
+    *text = 0;
+    if (report->failed_pid) snprintf(pid, sizeof pid, "pid %d", (int)report->failed_pid);
+    if (report->node >= 0)
+        snprintf(text, bytes, " (node %d, %s%s%s)", report->node, report->host, *pid ? ", " : "", pid);
+    else if (*pid)
+        snprintf(text, bytes, " (%s)", pid);
+}
+
+static void say_lost_node(const shd_launch_report *report) {
+    const char *ended = report->terminated ? "; the ranks here were ended" : "";
+    if (report->broken[0])
+        shd_say_error("node %d (%s) cannot be reached any more: %s%s", report->lost_node, report->host, report->broken,
+                      ended);
+    else
+        shd_say_error("node %d (%s) is lost: its launcher has ended or does not answer%s", report->lost_node,
+                      report->host, ended);
+}
+
 void shd_report_say(const shd_launch *launch, const shd_launch_report *report) {
     char cause[96], others[128] = "";
+    if (report->lost_node >= 0) {
+        say_lost_node(report);
+        return;
+    }
     if (report->failed_rank < 0) {
         if (!report->stopped) return;
         name_signal(report->stop_signal, cause, sizeof cause);
@@ -68,9 +93,9 @@ void shd_report_say(const shd_launch *launch, const shd_launch_report *report) {
         snprintf(others, sizeof others, "; the others were ended, %d of them by KILL", report->killed);
     else if (report->terminated)
         snprintf(others, sizeof others, "; the others were ended");
-    char pid[24] = "";
-    if (report->failed_pid) snprintf(pid, sizeof pid, " (pid %d)", (int)report->failed_pid);
-    shd_say_error("rank %d of %d%s %s %s%s", report->failed_rank, report->world_size, pid, how, cause, others);
+    char process[SHD_MESSAGE_WORD_BYTES + 64];
+    name_process(report, process, sizeof process);
+    shd_say_error("rank %d of %d%s %s %s%s", report->failed_rank, report->world_size, process, how, cause, others);
 }
 
 void shd_report_say_restart(const shd_launch *launch, const shd_launch_report *report, double delay_s) {
@@ -78,6 +103,7 @@ void shd_report_say_restart(const shd_launch *launch, const shd_launch_report *r
 }
 
 int shd_report_exit_code(const shd_launch_report *report) {
+    if (report->lost_node >= 0) return SHD_EXIT_FAILED;
     if (report->failed_rank < 0) return report->stopped ? SHD_EXIT_SIGNAL + report->stop_signal : SHD_EXIT_DONE;
     return report->signal ? SHD_EXIT_SIGNAL + report->signal : report->exit_code;
 }

@@ -87,7 +87,9 @@ static void drop(shd_store_server *self, connection *gone, const char *why) {
     if (gone->guest.why) why = gone->guest.why;
     if (why || failed) name_once(self, &gone->from, why ? why : "closed before it had proved anything");
     shd_store_guest_leave(&self->house, &gone->guest);
-    (void)shutdown(gone->socket, SHUT_RDWR); /* a child may hold it too */
+    /* A child that has not come to its exec holds it too: then it would not leave the queue with this close. */
+    (void)epoll_ctl(self->epoll, EPOLL_CTL_DEL, gone->socket, NULL);
+    (void)shutdown(gone->socket, SHUT_RDWR);
     close(gone->socket);
     shd_free(gone);
 }

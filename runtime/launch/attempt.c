@@ -5,11 +5,13 @@
 #include "runtime/base/status.h"
 #include "runtime/launch/exits.h"
 #include "runtime/launch/guard.h"
+#include "runtime/launch/marked.h"
 #include "runtime/launch/output.h"
 #include "runtime/launch/spawn.h"
 
 #include <errno.h>
 #include <signal.h>
+#include <stdio.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -24,8 +26,9 @@ typedef enum end_weight { WEIGHT_NONE, WEIGHT_BLAMES_PEER, WEIGHT_OWN } end_weig
 
 typedef struct attempt {
     const shd_launch *launch;
-    const shd_place *place;
+    const shd_launch_place *place;
     const shd_signals *signals;
+    shd_nodes *nodes; /* NULL: there is one */
     shd_launch_report *report;
     shd_spawn spawn;
     shd_variables variables;
@@ -38,6 +41,7 @@ typedef struct attempt {
     end_weight weight;                                /* of the end in the report */
     bool ending;                                      /* the others have been told to end */
     bool held;                                        /* beyond the stop's grace */
+    bool over;                                        /* on all nodes */
     double failure_at_ms, blame_until_ms, kill_at_ms; /* 0: not set */
     double stop_at_ms;
 } attempt;
@@ -132,7 +136,13 @@ static void reap(attempt *job) {
         if (!reap_rank(job, rank)) job->exits.unqueued++;
     for (int32_t rank = 0; job->exits.unqueued > 0 && rank < job->place->local_count; rank++) reap_rank(job, rank);
     bool blame = job->weight == WEIGHT_BLAMES_PEER && shd_clock_ms() < job->blame_until_ms;
-    if (job->weight != WEIGHT_NONE && !job->ending && !blame) end_others(job);
+    if (job->weight != WEIGHT_NONE && !job->ending && !blame) {
+        end_others(job);
+        const shd_launch_report *report = job->report;
+        if (job->nodes)
+            shd_nodes_tell_failed(job->nodes, report->failed_rank, report->failed_pid, report->exit_code,
+                                  report->signal);
+    }
 }
 
 /* Stops the ranks and this process, until somebody continues it; the clock went on meanwhile. A process whose group has
@@ -154,7 +164,10 @@ static bool holds(const attempt *job, int signal) {
 /* A second request to stop ends the patience, unless it is the first one once more, or ranks must not be cut off. */
 static void stop_again(attempt *job, int signal) {
     bool repeated = shd_clock_ms() - job->stop_at_ms < job->launch->repeat_s * 1e3;
-    if (signal == SIGQUIT || (!repeated && !holds(job, signal))) kill_all(job);
+    if (signal != SIGQUIT && (repeated || holds(job, signal))) return;
+    kill_all(job);
+    /* Nothing runs here: no more patience with other nodes either. */
+    if (!job->running) job->over = true;
 }
 
 /* The stop's grace is over. Ranks that were held until now still need a moment to end by themselves. */
@@ -169,6 +182,14 @@ static void end_grace(attempt *job) {
     kill_all(job);
 }
 
+static void begin_stop(attempt *job, int signal) {
+    job->report->stop_signal = signal;
+    job->stop_at_ms = shd_clock_ms();
+    note_told(job, signal);
+    if (!job->ending) job->kill_at_ms = shd_clock_ms() + job->launch->stop_grace_s * 1e3;
+    send_all(job, signal);
+}
+
 static void pass_on(attempt *job, int signal) {
     if (signal == SIGTSTP) {
         suspend(job);
@@ -178,23 +199,21 @@ static void pass_on(attempt *job, int signal) {
         send_all(job, SIGCONT);
         return;
     }
-    bool stops = shd_signals_stops(signal);
-    if (stops && job->report->stop_signal) {
+    if (!shd_signals_stops(signal)) {
+        send_all(job, signal);
+        return;
+    }
+    if (job->report->stop_signal) {
         stop_again(job, signal);
         return;
     }
-    if (stops) {
-        job->report->stop_signal = signal;
-        job->stop_at_ms = shd_clock_ms();
-        note_told(job, signal);
-        if (!job->ending) job->kill_at_ms = shd_clock_ms() + job->launch->stop_grace_s * 1e3;
-    }
-    send_all(job, signal);
+    begin_stop(job, signal);
+    if (job->nodes) shd_nodes_tell_stop(job->nodes, signal);
 }
 
 /* When to look again though no signal comes; 0: never. */
 static double find_deadline(const attempt *job) {
-    double until_ms = job->kill_at_ms;
+    double until_ms = job->running ? job->kill_at_ms : 0;
     if (job->weight == WEIGHT_BLAMES_PEER && !job->ending && (until_ms == 0 || job->blame_until_ms < until_ms))
         until_ms = job->blame_until_ms;
     return until_ms;
@@ -214,14 +233,58 @@ static void judge_peers(attempt *job) {
     report->failed_pid = report->stopped ? 0 : job->early_pid;
 }
 
+/* What all nodes know of the end takes the place of what this one saw of it. */
+static void take_verdict(attempt *job) {
+    shd_launch_report *report = job->report;
+    shd_nodes_verdict verdict;
+    shd_nodes_get_verdict(job->nodes, &verdict);
+    job->over = true;
+    if (!verdict.failed) {
+        report->stopped |= verdict.stopped;
+        return;
+    }
+    bool of_rank = verdict.message.kind == SHD_MESSAGE_FAILED;
+    report->blames_peer = report->early_exit = false;
+    report->node = verdict.message.node;
+    report->lost_node = of_rank ? -1 : verdict.message.node;
+    report->failed_rank = of_rank ? verdict.message.rank : -1;
+    report->failed_pid = of_rank ? verdict.message.pid : 0;
+    report->exit_code = of_rank ? verdict.message.exit_code : 0;
+    report->signal = of_rank ? verdict.message.signal : 0;
+    snprintf(report->host, sizeof report->host, "%s", verdict.host);
+    if (verdict.broken) snprintf(report->broken, sizeof report->broken, "%s", verdict.broken);
+    if (job->failure_at_ms == 0) job->failure_at_ms = shd_clock_ms();
+    if (!job->ending) end_others(job);
+}
+
+/* What other nodes say, and to them, that all is over here. */
+static void talk(attempt *job) {
+    int signal = 0;
+    shd_news news;
+    if (!job->running && job->weight == WEIGHT_NONE && !job->over)
+        shd_nodes_tell_done(job->nodes, job->report->stopped);
+    while (!job->over && (news = shd_nodes_hear(job->nodes, &signal)) != SHD_NEWS_NONE) {
+        if (news == SHD_NEWS_OVER) take_verdict(job);
+        if (news == SHD_NEWS_STOP && !job->report->stop_signal) begin_stop(job, signal);
+    }
+}
+
 static void watch(attempt *job) {
-    while (job->running) {
+    while (job->running || (job->nodes && !job->over)) {
         int signal = shd_signals_wait(job->signals, find_deadline(job));
         if (signal && signal != SIGCHLD) pass_on(job, signal);
         reap(job);
+        if (job->nodes) talk(job);
         if (job->running && job->kill_at_ms > 0 && shd_clock_ms() >= job->kill_at_ms) end_grace(job);
     }
     judge_peers(job);
+}
+
+/* A program that cannot be started here. */
+static void tell_not_started(attempt *job, int32_t rank) {
+    if (!job->nodes) return;
+    shd_nodes_tell_failed(job->nodes, rank, 0, job->report->exit_code ? job->report->exit_code : 1, 0);
+    job->over = true;
 }
 
 static sherd_status start_rank(attempt *job, int32_t rank) {
@@ -240,6 +303,7 @@ static sherd_status start_all(attempt *job) {
         sherd_status status = start_rank(job, rank);
         if (status != SHERD_OK) {
             kill_all(job);
+            tell_not_started(job, job->place->first_rank + rank);
             return status;
         }
         job->running++;
@@ -261,17 +325,27 @@ static sherd_status run(attempt *job) {
     SHD_TRY(shd_exits_init(&job->exits, job->place->local_count));
     if (launch->output) SHD_TRY(shd_output_begin(launch->output, job->place));
     SHD_TRY(shd_guard_start(&job->guard));
+    SHD_TRY(shd_variables_set(&job->variables, SHD_MARKED_VARIABLE, shd_guard_mark_value(&job->guard)));
     sherd_status status = start_all(job);
     watch(job);
     return status;
 }
 
-sherd_status shd_attempt_run(const shd_launch *launch, const shd_place *place, const shd_signals *signals,
-                             shd_launch_report *report) {
-    *report = (shd_launch_report){
-        .failed_rank = -1, .killed_rank = -1, .attempt = place->attempt, .world_size = place->world_size};
-    attempt job = {
-        .launch = launch, .place = place, .signals = signals, .report = report, .guard.channel = -1, .early_rank = -1};
+sherd_status shd_attempt_run(const shd_launch *launch, const shd_launch_place *place, const shd_signals *signals,
+                             shd_nodes *nodes, shd_launch_report *report) {
+    *report = (shd_launch_report){.attempt = place->attempt,
+                                  .world_size = place->world_size,
+                                  .failed_rank = -1,
+                                  .killed_rank = -1,
+                                  .lost_node = -1,
+                                  .node = -1};
+    attempt job = {.launch = launch,
+                   .place = place,
+                   .signals = signals,
+                   .nodes = nodes,
+                   .report = report,
+                   .guard.channel = -1,
+                   .early_rank = -1};
     sherd_status status = run(&job);
     shd_guard_stop(&job.guard);
     if (job.failure_at_ms > 0) report->failure_ms = shd_clock_ms() - job.failure_at_ms;

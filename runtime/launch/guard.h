@@ -1,25 +1,32 @@
-/* A small process that outlives the launcher by an instant, to kill the process groups of its ranks.
+/* A small process that outlives the launcher by an instant, to kill what its ranks have started.
  *
  * It holds one end of a channel whose other end only the launcher has: when the launcher is gone, however it went,
- * the channel ends. Ranks themselves are killed by the kernel; this is for what they have started. */
+ * the channel ends. Ranks themselves are killed by the kernel; the guard kills their process groups, and then whatever
+ * carries the launch's mark in the environment it was started with, in whatever session it is. Only a process of another
+ * user, or one started with an environment of its own making, escapes that. */
 #ifndef SHD_LAUNCH_GUARD_H
 #define SHD_LAUNCH_GUARD_H
 
 #include <sherd/status.h>
 #include <sys/types.h>
 
+enum { SHD_GUARD_MARK_BYTES = 64 };
+
 typedef struct shd_guard {
     pid_t pid;
-    int channel; /* -1: no guard */
+    int channel;                     /* -1: no guard */
+    char mark[SHD_GUARD_MARK_BYTES]; /* for the environment of ranks: "SHERD_LAUNCH_ID=…" */
 } shd_guard;
 
-/* Starts it. Fails: IO. */
+/* Starts it, with a new mark. Fails: IO. */
 sherd_status shd_guard_start(shd_guard *guard);
+/* The value of the variable SHD_MARKED_VARIABLE for ranks. */
+const char *shd_guard_mark_value(const shd_guard *guard);
 /* From now on the group of `leader` is guarded. Also between fork and exec: both calls are async-signal-safe. */
 void shd_guard_add(const shd_guard *guard, pid_t leader);
 /* The group is gone; its number may be anyone's. */
 void shd_guard_remove(const shd_guard *guard, pid_t leader);
-/* Ends the guard, which kills the groups it still knows; returns when it is reaped. */
+/* Ends the guard, which kills the groups it still knows, and leaves the rest to the launcher; returns when it is reaped. */
 void shd_guard_stop(shd_guard *guard);
 
 #endif

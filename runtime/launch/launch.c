@@ -1,6 +1,7 @@
 #include "runtime/launch/launch.h"
 
 #include "runtime/base/clock.h"
+#include "runtime/base/log.h"
 #include "runtime/base/status.h"
 #include "runtime/launch/attempt.h"
 #include "runtime/launch/backoff.h"
@@ -17,6 +18,7 @@ typedef struct launch_job {
     const shd_launch *launch;
     shd_launch_report *report;
     shd_signals signals;
+    shd_nodes *nodes; /* NULL: there is one */
     shd_backoff backoff;
     char run_id[33];
 } launch_job;
@@ -29,29 +31,40 @@ static sherd_status draw_run_id(char id[33]) {
     return SHERD_OK;
 }
 
-/* Every attempt has a port of its own: ranks of the one before may have left theirs busy. */
-static sherd_status run_at_port(launch_job *job, int32_t attempt, int port) {
+static sherd_status run_at(launch_job *job, const shd_launch_place *place) {
     const shd_launch *launch = job->launch;
-    const shd_place place = {.local_count = launch->rank_count,
-                             .world_size = launch->rank_count,
-                             .node_count = 1,
-                             .attempt = attempt,
-                             .max_restarts = launch->max_restarts,
-                             .role = launch->role ? launch->role : "default",
-                             .run_id = launch->run_id ? launch->run_id : job->run_id,
-                             .master_address = launch->master_address ? launch->master_address : "127.0.0.1",
-                             .master_port = port};
     shd_orphans orphans;
-    if (launch->prepare) SHD_TRY(launch->prepare(launch->user, attempt));
+    if (launch->prepare) SHD_TRY(launch->prepare(launch->user, place->attempt));
     shd_orphans_collect(&orphans);
-    sherd_status status = shd_attempt_run(launch, &place, &job->signals, job->report);
+    sherd_status status = shd_attempt_run(launch, place, &job->signals, job->nodes, job->report);
     shd_orphans_end(&orphans);
     return status;
 }
 
+/* Every attempt has a port of its own: ranks of the one before may have left theirs busy. */
+static sherd_status run_at_port(launch_job *job, int32_t attempt, int port) {
+    const shd_launch *launch = job->launch;
+    shd_launch_place place = {.local_count = launch->rank_count,
+                              .world_size = launch->rank_count,
+                              .node_count = 1,
+                              .attempt = attempt,
+                              .max_restarts = launch->max_restarts,
+                              .role = launch->role ? launch->role : "default",
+                              .run_id = launch->run_id ? launch->run_id : job->run_id,
+                              .master_address = launch->master_address ? launch->master_address : "127.0.0.1",
+                              .master_port = port};
+    if (job->nodes) {
+        SHD_TRY(shd_nodes_meet(job->nodes, place.run_id, port, &place));
+        shd_log(SHERD_LOG_INFO, "node %d of %d: ranks %d to %d of %d; rank 0 at %s, port %d", place.node,
+                place.node_count, place.first_rank, place.first_rank + place.local_count - 1, place.world_size,
+                place.master_address, place.master_port);
+    }
+    return run_at(job, &place);
+}
+
 static sherd_status run_attempt(launch_job *job, int32_t attempt) {
     shd_port port = SHD_PORT_INIT;
-    int asked = job->launch->master_port;
+    int asked = job->nodes ? 0 : job->launch->master_port;
     SHD_TRY(asked ? shd_port_check(asked) : shd_port_find(&port));
     sherd_status status = run_at_port(job, attempt, asked ? asked : port.number);
     shd_port_release(&port);
@@ -64,9 +77,12 @@ static bool pause_for(launch_job *job, double delay_s) {
     while (shd_clock_ms() < until_ms) {
         int signal = shd_signals_wait(&job->signals, until_ms);
         if (signal == SIGTSTP) shd_signals_suspend();
+        /* Another node's stop is heard where nodes meet. */
+        if (job->nodes && shd_nodes_stop_waits(job->nodes)) return true;
         if (!shd_signals_stops(signal)) continue;
         job->report->stop_signal = signal;
         job->report->stopped = true;
+        if (job->nodes) shd_nodes_tell_stop(job->nodes, signal);
         return false;
     }
     return true;
@@ -76,24 +92,56 @@ static bool pause_for(launch_job *job, double delay_s) {
 static bool goes_on(launch_job *job, int32_t attempt, double lasted_s) {
     const shd_launch *launch = job->launch;
     shd_launch_report *report = job->report;
-    if (report->failed_rank < 0 || report->stop_signal || attempt >= launch->max_restarts) return false;
+    bool failed = report->failed_rank >= 0 || report->lost_node > 0;
+    if (!failed || report->stop_signal || attempt >= launch->max_restarts) return false;
     double delay_s = shd_backoff_next(&job->backoff, lasted_s);
     if (launch->restarts && !launch->restarts(launch->user, report, delay_s)) return false;
     return pause_for(job, delay_s);
 }
 
-static sherd_status run(launch_job *job) {
-    SHD_TRY(draw_run_id(job->run_id));
-    job->backoff = (shd_backoff){.first_s = job->launch->restart_delay_s};
-    for (int32_t attempt = 0;; attempt++) {
+static sherd_status run_attempts(launch_job *job) {
+    /* A node that takes the place of a lost one begins with a later attempt than the first. */
+    for (int32_t attempt = 0;; attempt = job->report->attempt + 1) {
         double start_ms = shd_clock_ms();
         SHD_TRY(run_attempt(job, attempt));
-        if (!goes_on(job, attempt, (shd_clock_ms() - start_ms) / 1e3)) return SHERD_OK;
+        if (!goes_on(job, job->report->attempt, (shd_clock_ms() - start_ms) / 1e3)) return SHERD_OK;
     }
 }
 
+/* A stop while nodes meet ends the job before an attempt has begun. */
+static sherd_status end_meeting(launch_job *job) {
+    shd_launch_report *report = job->report;
+    int signal = job->nodes ? shd_nodes_stop_signal(job->nodes) : 0;
+    while (!signal && shd_signals_stop_waits()) {
+        signal = shd_signals_wait(&job->signals, shd_clock_ms());
+        if (!shd_signals_stops(signal)) signal = 0;
+    }
+    report->failed_rank = report->lost_node = -1;
+    report->stop_signal = signal;
+    report->stopped = true;
+    return SHERD_OK;
+}
+
+static sherd_status join_and_run(launch_job *job) {
+    shd_nodes_config config = *job->launch->nodes;
+    config.local_count = job->launch->rank_count;
+    config.max_restarts = job->launch->max_restarts;
+    sherd_status status = shd_nodes_join(&config, &job->nodes);
+    if (status == SHERD_OK) status = run_attempts(job);
+    if (status == SHERD_STATE) status = end_meeting(job);
+    shd_nodes_leave(job->nodes);
+    return status;
+}
+
+static sherd_status run(launch_job *job) {
+    SHD_TRY(draw_run_id(job->run_id));
+    job->backoff = (shd_backoff){.first_s = job->launch->restart_delay_s};
+    if (!job->launch->nodes) return run_attempts(job);
+    return join_and_run(job);
+}
+
 sherd_status shd_launch_run(const shd_launch *launch, shd_launch_report *report) {
-    *report = (shd_launch_report){.failed_rank = -1, .killed_rank = -1};
+    *report = (shd_launch_report){.failed_rank = -1, .killed_rank = -1, .lost_node = -1, .node = -1};
     if (launch->rank_count < 1 || launch->rank_count > SHD_LAUNCH_MAX_RANKS)
         return shd_fail(SHERD_ARGUMENT, "%d ranks: a job has 1 to %d", launch->rank_count, SHD_LAUNCH_MAX_RANKS);
     if (!launch->argv || !launch->argv[0]) return shd_fail(SHERD_ARGUMENT, "no program to run");

@@ -6,6 +6,8 @@
 #ifndef SHD_LAUNCH_LAUNCH_H
 #define SHD_LAUNCH_LAUNCH_H
 
+#include "runtime/launch/nodes.h"
+
 #include <sherd/status.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -40,6 +42,9 @@ typedef struct shd_launch {
     const char *run_id;         /* NULL: a random one */
     const char *master_address; /* NULL: 127.0.0.1 */
     int master_port;            /* 0: a free one, which nobody else is given meanwhile */
+    /* Several nodes, each with a launcher of its own; NULL: one. They say where rank 0 is, so master_address and
+     * master_port are not looked at; local_count and max_restarts in it are this launch's. */
+    const shd_nodes_config *nodes;
     struct shd_output
         *output; /* what becomes of the output of ranks; knows after each attempt how they ended. NULL: ranks
                                  * write where this process does */
@@ -65,6 +70,10 @@ struct shd_launch_report {
     int32_t killed_rank; /* the first of them; -1: there is none */
     pid_t killed_pid;
     double failure_ms; /* from the failure until all was over */
+    int32_t lost_node; /* no rank failed, but all have lost this node, of whose launcher nothing is heard; -1: none */
+    int32_t node;      /* that of failed_rank or lost_node; -1: there is one node, or none failed */
+    char host[SHD_MESSAGE_WORD_BYTES]; /* of that node */
+    char broken[256];                  /* lost_node is 0: how that was found out */
 };
 
 /* Runs the job to its end: once, and again after failures, max_restarts times at most. Returns when every rank, and all

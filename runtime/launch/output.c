@@ -55,7 +55,7 @@ static sherd_status make_folder(shd_output *output, int32_t attempt) {
     return SHERD_OK;
 }
 
-sherd_status shd_output_begin(shd_output *output, const shd_place *place) {
+sherd_status shd_output_begin(shd_output *output, const shd_launch_place *place) {
     forget(output);
     output->rank_count = place->local_count;
     output->first_rank = place->first_rank;

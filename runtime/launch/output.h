@@ -43,7 +43,7 @@ typedef struct shd_output {
 } shd_output;
 
 /* Before any rank of an attempt is started; what was known of the one before is gone. Fails: MEMORY, IO. */
-sherd_status shd_output_begin(shd_output *output, const shd_place *place);
+sherd_status shd_output_begin(shd_output *output, const shd_launch_place *place);
 /* Before the rank is started: sets its TORCHELASTIC_ERROR_FILE, and opens what becomes its stdout and stderr (tee.h). Fails: MEMORY,
  * IO. */
 sherd_status shd_output_open(shd_output *output, int32_t local_rank, shd_variables *variables, int ends[SHD_STREAMS]);

@@ -2,24 +2,31 @@
 
 #include "runtime/base/clock.h"
 
+#include <pthread.h>
 #include <stddef.h>
 #include <time.h>
 
-static const int passed_on[] = {SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGTSTP};
-enum { PASSED_ON_COUNT = sizeof passed_on / sizeof *passed_on, STOP_COUNT = 4 };
+/* First those that ask for an end; last those that are never ignored. */
+static const int all[SHD_SIGNALS_WATCHED] = {SIGTERM, SIGINT,  SIGHUP,  SIGQUIT, SIGUSR1,
+                                             SIGUSR2, SIGTSTP, SIGCONT, SIGCHLD};
+enum { STOP_COUNT = 4, IGNORABLE_COUNT = 7 };
+
+static pthread_t watcher; /* a handler has nothing else to know it by */
+
+static void hand_on(int signal) { pthread_kill(watcher, signal); }
 
 void shd_signals_watch(shd_signals *signals) {
+    struct sigaction action = {.sa_handler = hand_on, .sa_flags = SA_RESTART};
+    sigfillset(&action.sa_mask);
     sigemptyset(&signals->watched);
-    sigaddset(&signals->watched, SIGCHLD);
-    sigaddset(&signals->watched, SIGCONT);
-    for (int i = 0; i < PASSED_ON_COUNT; i++) {
-        struct sigaction action;
-        sigaction(passed_on[i], NULL, &action);
-        if (action.sa_handler != SIG_IGN) sigaddset(&signals->watched, passed_on[i]);
+    watcher = pthread_self();
+    for (int i = 0; i < SHD_SIGNALS_WATCHED; i++) {
+        sigaction(all[i], NULL, &signals->old_actions[i]);
+        if (i >= IGNORABLE_COUNT || signals->old_actions[i].sa_handler != SIG_IGN) sigaddset(&signals->watched, all[i]);
     }
-    struct sigaction by_default = {.sa_handler = SIG_DFL};
-    sigaction(SIGCHLD, &by_default, &signals->old_child_action);
-    sigprocmask(SIG_BLOCK, &signals->watched, &signals->old_mask);
+    pthread_sigmask(SIG_BLOCK, &signals->watched, &signals->old_mask);
+    for (int i = 0; i < SHD_SIGNALS_WATCHED; i++)
+        if (sigismember(&signals->watched, all[i])) sigaction(all[i], &action, NULL);
 }
 
 void shd_signals_unwatch(shd_signals *signals) {
@@ -29,8 +36,9 @@ void shd_signals_unwatch(shd_signals *signals) {
     sigemptyset(&child);
     sigaddset(&child, SIGCHLD);
     sigtimedwait(&child, NULL, &now);
-    sigaction(SIGCHLD, &signals->old_child_action, NULL);
-    sigprocmask(SIG_SETMASK, &signals->old_mask, NULL);
+    for (int i = 0; i < SHD_SIGNALS_WATCHED; i++)
+        if (sigismember(&signals->watched, all[i])) sigaction(all[i], &signals->old_actions[i], NULL);
+    pthread_sigmask(SIG_SETMASK, &signals->old_mask, NULL);
 }
 
 int shd_signals_wait(const shd_signals *signals, double until_ms) {
@@ -47,17 +55,21 @@ int shd_signals_wait(const shd_signals *signals, double until_ms) {
 }
 
 void shd_signals_suspend(void) {
+    const struct sigaction by_default = {.sa_handler = SIG_DFL};
+    struct sigaction before;
     sigset_t stop;
     sigemptyset(&stop);
     sigaddset(&stop, SIGTSTP);
+    sigaction(SIGTSTP, &by_default, &before);
     raise(SIGTSTP);
-    sigprocmask(SIG_UNBLOCK, &stop, NULL);
-    sigprocmask(SIG_BLOCK, &stop, NULL);
+    pthread_sigmask(SIG_UNBLOCK, &stop, NULL);
+    pthread_sigmask(SIG_BLOCK, &stop, NULL);
+    sigaction(SIGTSTP, &before, NULL);
 }
 
 bool shd_signals_stops(int signal) {
     for (int i = 0; i < STOP_COUNT; i++)
-        if (signal == passed_on[i]) return true;
+        if (signal == all[i]) return true;
     return false;
 }
 
@@ -65,6 +77,6 @@ bool shd_signals_stop_waits(void) {
     sigset_t waiting;
     sigpending(&waiting);
     for (int i = 0; i < STOP_COUNT; i++)
-        if (sigismember(&waiting, passed_on[i]) == 1) return true;
+        if (sigismember(&waiting, all[i]) == 1) return true;
     return false;
 }

@@ -5,14 +5,17 @@
 #include <signal.h>
 #include <stdbool.h>
 
+enum { SHD_SIGNALS_WATCHED = 9 };
+
 typedef struct shd_signals {
     sigset_t watched;
     sigset_t old_mask; /* of the caller: what ranks start with */
-    struct sigaction old_child_action;
+    struct sigaction old_actions[SHD_SIGNALS_WATCHED];
 } shd_signals;
 
-/* From now on SIGCHLD, CONT, TERM, INT, HUP, QUIT, USR1, USR2 and TSTP wait in the queue until they are taken, for this
- * thread and those it starts. What the process was started to ignore (nohup) stays ignored. */
+/* From now on SIGCHLD, CONT, TERM, INT, HUP, QUIT, USR1, USR2 and TSTP wait in the queue until this thread takes them. Threads
+ * that were there before, as libraries start them, do not block signals: one that comes to them is handed on. What the
+ * process was started to ignore (nohup) stays ignored. Threads: one that watches a process at a time. */
 void shd_signals_watch(shd_signals *signals);
 /* All is as it was. */
 void shd_signals_unwatch(shd_signals *signals);

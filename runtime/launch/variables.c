@@ -83,7 +83,7 @@ sherd_status shd_variables_take_rank(shd_variables *variables, int32_t local_ran
     return set_number(variables, "ROLE_RANK", rank);
 }
 
-static sherd_status set_shared(shd_variables *variables, const shd_place *place) {
+static sherd_status set_shared(shd_variables *variables, const shd_launch_place *place) {
     SHD_TRY(set_number(variables, "WORLD_SIZE", place->world_size));
     SHD_TRY(set_number(variables, "LOCAL_WORLD_SIZE", place->local_count));
     SHD_TRY(set_number(variables, "GROUP_RANK", place->node));
@@ -103,7 +103,7 @@ static sherd_status set_shared(shd_variables *variables, const shd_place *place)
     return SHERD_OK;
 }
 
-sherd_status shd_variables_init(shd_variables *variables, const shd_place *place) {
+sherd_status shd_variables_init(shd_variables *variables, const shd_launch_place *place) {
     *variables = (shd_variables){.place = *place};
     sherd_status status = set_shared(variables, place);
     if (status == SHERD_OK) status = shd_variables_take_rank(variables, 0);

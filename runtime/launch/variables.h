@@ -11,7 +11,7 @@
 enum { SHD_VARIABLES_MAX = 32 };
 
 /* Where the ranks of this host are in the job. Texts are borrowed. */
-typedef struct shd_place {
+typedef struct shd_launch_place {
     int32_t local_count;        /* ranks of this host */
     int32_t world_size;         /* of all hosts */
     int32_t first_rank;         /* of this host; its ranks follow each other */
@@ -22,10 +22,10 @@ typedef struct shd_place {
     const char *run_id;         /* TORCHELASTIC_RUN_ID */
     const char *master_address; /* host of rank 0: a name, or a number without brackets */
     int master_port;            /* free for rank 0 to listen on */
-} shd_place;
+} shd_launch_place;
 
 typedef struct shd_variables {
-    shd_place place;
+    shd_launch_place place;
     int own_count;
     char *own[SHD_VARIABLES_MAX]; /* "NAME=value", owned */
     char **environment;           /* own ones first, then inherited ones; ends with NULL */
@@ -36,7 +36,7 @@ typedef struct shd_variables {
  * TORCHELASTIC_RESTART_COUNT, TORCHELASTIC_MAX_RESTARTS; TORCH_NCCL_ASYNC_ERROR_HANDLING=1 where it is not set, and
  * OMP_NUM_THREADS=1 where it is not set and the host has several ranks. TORCHELASTIC_USE_AGENT_STORE is never set.
  * Fails: MEMORY. */
-sherd_status shd_variables_init(shd_variables *variables, const shd_place *place);
+sherd_status shd_variables_init(shd_variables *variables, const shd_launch_place *place);
 /* Accepts a zeroed value. */
 void shd_variables_fini(shd_variables *variables);
 

@@ -6,7 +6,7 @@
 #include <string.h>
 
 /* Of the ranks of the second of three hosts. */
-static const shd_place place = {.local_count = 2,
+static const shd_launch_place place = {.local_count = 2,
                                 .world_size = 5,
                                 .first_rank = 1,
                                 .node = 1,
@@ -85,7 +85,7 @@ Test(variables, of_an_outer_launcher_are_not_passed_on_and_the_rest_is) {
 }
 
 Test(variables, of_one_rank_a_host_leave_threads_alone) {
-    shd_place alone = place;
+    shd_launch_place alone = place;
     alone.local_count = 1;
     shd_variables variables;
     cr_assert_eq(shd_variables_init(&variables, &alone), SHERD_OK);

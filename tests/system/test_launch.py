@@ -1,0 +1,485 @@
+#!/usr/bin/env python3
+"""`sherd run` and its restarts as a user sees them: ranks of shell scripts, on one node and on several.
+
+usage: test_launch.py SHERD [--only CHECK]
+
+Nodes are launchers on this host, which meet at an address of the loopback interface; where the kernel lets us have
+network namespaces, also in two of them, with nothing in common but a wire. Lost means: killed, as by a crash of the host.
+"""
+import argparse
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+
+from jobs import MARK, is_alive, need, processes, read, run_checks
+
+SECRET = "a secret of a job of the tests"
+# A node that is silent for 2 s is lost; a machine under load may be silent for a while.
+CONF = ["--rdzv-conf", "keep_alive_interval=0.25,keep_alive_max_attempt=8,join_timeout=40"]
+LIMIT_S = 30
+SHOW = "echo $RANK/$WORLD_SIZE/$LOCAL_RANK/$LOCAL_WORLD_SIZE/$GROUP_RANK/$GROUP_WORLD_SIZE/$MASTER_ADDR/$TORCHELASTIC_RESTART_COUNT >$DIR/rank$RANK;" \
+       "echo $MASTER_PORT/$TORCHELASTIC_RUN_ID >$DIR/id$RANK;"
+
+
+class Bench:
+    def __init__(self, arguments, folder):
+        self.sherd, self.folder, self.count = os.path.abspath(arguments.sherd), folder, 0
+
+    def new_folder(self):
+        self.count += 1
+        path = os.path.join(self.folder, f"case{self.count}")
+        os.mkdir(path)
+        return path
+
+
+def free_port(family=socket.AF_INET):
+    """One that nobody is given by chance meanwhile: outside the range from which the kernel gives ports."""
+    low = int(read("/proc/sys/net/ipv4/ip_local_port_range").split()[0])
+    for port in range(low - 1 - os.getpid() % 5000, 1024, -1):
+        with socket.socket(family) as probe:
+            try:
+                probe.bind(("::1" if family == socket.AF_INET6 else "127.0.0.1", port))
+                return port
+            except OSError:
+                continue
+    raise AssertionError("no free port")
+
+
+class Launcher:
+    """`sherd run` with options and a shell script."""
+
+    def __init__(self, bench, folder, options, script, prefix=(), environment=(), secret=SECRET):
+        self.mark = f"{MARK}={os.path.basename(bench.folder)}-{os.path.basename(folder)}"
+        variables = {k: v for k, v in os.environ.items() if not k.startswith(("SHERD_", "TORCHELASTIC_", "OMP_"))}
+        variables |= {"DIR": folder, MARK: self.mark.split("=")[1]} | dict(environment)
+        if secret:
+            variables["SHERD_RDZV_SECRET"] = secret
+        self.errors = tempfile.TemporaryFile()
+        self.began = time.monotonic()
+        self.process = subprocess.Popen([*prefix, bench.sherd, "run", *options, "sh", "-c", script], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                                        stderr=self.errors, env=variables)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait()
+
+    def said(self):
+        self.errors.seek(0)
+        return self.errors.read().decode(errors="replace")
+
+    def end(self, limit_s=LIMIT_S):
+        try:
+            return self.process.wait(limit_s)
+        except subprocess.TimeoutExpired:
+            need(False, f"not over after {limit_s} s; so far: {self.said()}")
+
+    def need_end(self, code, *texts, within_s=LIMIT_S):
+        got = self.end(within_s)
+        need(got == code, f"exit code {got}, not {code}: {self.said()}")
+        for text in texts:
+            need(re.search(text, self.said()), f"does not say '{text}': {self.said()}")
+
+
+def own_processes(launcher):
+    return [pid for pid in processes() if is_alive(pid) and launcher.mark.encode() in read(f"/proc/{pid}/environ").split(b"\0")]
+
+
+def need_nothing_left(launcher, within_s=5):
+    until = time.monotonic() + within_s
+    while left := own_processes(launcher):
+        need(time.monotonic() < until, f"left behind: {[read(f'/proc/{pid}/cmdline') for pid in left]}")
+        time.sleep(0.02)
+
+
+def wait_for(folder, *names):
+    until = time.monotonic() + LIMIT_S
+    while missing := [name for name in names if not read(os.path.join(folder, name))]:
+        need(time.monotonic() < until, f"{missing} were never written")
+        time.sleep(0.01)
+
+
+def text(folder, name):
+    return read(os.path.join(folder, name)).decode()
+
+
+class Nodes:
+    """Several launchers that make one job."""
+
+    def __init__(self, bench, scripts, options=(), host="127.0.0.1", ranks=2, numbered=True, family=socket.AF_INET, prefixes=None, more=None):
+        self.bench, self.folder, self.host = bench, bench.new_folder(), host
+        self.port = free_port(family)
+        self.options = ["--nnodes", str(len(scripts)), "--rdzv-endpoint", f"{host}:{self.port}", "--nproc-per-node", str(ranks), *CONF, *options]
+        self.scripts, self.numbered = scripts, numbered
+        self.prefixes = prefixes or [()] * len(scripts)
+        self.more = more or [()] * len(scripts)
+        self.launchers = [self.start(node) for node in range(len(scripts))]
+
+    def start(self, node):
+        own = ["--node-rank", str(node)] if self.numbered else []
+        return Launcher(self.bench, self.folder, [*self.options, *own, *self.more[node]], self.scripts[node], self.prefixes[node])
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        for launcher in self.launchers:
+            launcher.__exit__()
+
+    def need_ends(self, code, *texts, within_s=LIMIT_S, of=None):
+        for launcher in of if of is not None else self.launchers:
+            launcher.need_end(code, *texts, within_s=within_s)
+        need_nothing_left(self.launchers[0])
+
+
+def need_places(nodes, counts, master):
+    """Every rank has been told where it is, and all the same of rank 0."""
+    world, rank = sum(counts), 0
+    for node, count in enumerate(counts):
+        for local in range(count):
+            expected = f"{rank}/{world}/{local}/{count}/{node}/{len(counts)}/{master}/0\n"
+            need(text(nodes.folder, f"rank{rank}") == expected, f"rank {rank} was told {text(nodes.folder, f'rank{rank}')}, not {expected}")
+            need(text(nodes.folder, f"id{rank}") == text(nodes.folder, "id0"), "ranks were told different ports or ids")
+            rank += 1
+
+
+# --- one node ---------------------------------------------------------------------------------------------------------
+
+def check_options(bench):
+    """torchrun's options, with _ and with -."""
+    folder = bench.new_folder()
+    options = ["--standalone", "--nnodes=1", "--nproc_per_node=3", "--rdzv_backend=c10d", "--rdzv-endpoint=localhost:0", "--max_restarts", "2",
+               "--monitor_interval=0.5", "--role", "trainer"]
+    with Launcher(bench, folder, options, SHOW + "echo $ROLE_NAME$TORCHELASTIC_MAX_RESTARTS${TORCHELASTIC_USE_AGENT_STORE-} >$DIR/more") as launcher:
+        launcher.need_end(0)
+    for rank in range(3):
+        need(text(folder, f"rank{rank}") == f"{rank}/3/{rank}/3/0/1/127.0.0.1/0\n", text(folder, f"rank{rank}"))
+    need(text(folder, "more") == "trainer2\n", text(folder, "more"))
+    port = free_port()
+    with Launcher(bench, folder, ["--master-addr=[::1]", f"--master-port={port}", "--rdzv-id", "job-7"], SHOW) as launcher:
+        launcher.need_end(0)
+    need(text(folder, "id0") == f"{port}/job-7\n" and "/::1/" in text(folder, "rank0"), text(folder, "id0"))
+    for options, said in ((["--rdzv-backend=etcd"], "etcd"), (["--nnodes=1:4"], "1:4"), (["--nproc-per-node=many"], "many"), (["--node-rank=1"], "node-rank"),
+                          (["--rdzv-conf=color=red"], "color"), (["--nnodes=2"], "rdzv-endpoint"), (["--rdzv-endpoint=a:b"], "rdzv-endpoint"),
+                          (["--nnodes=2", "--node-rank=2", "--rdzv-endpoint=localhost"], "numbered from 0")):
+        with Launcher(bench, folder, options, "exit 0") as launcher:
+            launcher.need_end(2, said)
+    with Launcher(bench, folder, ["--nnodes=2", "--rdzv-endpoint=localhost"], "exit 0", secret=None) as launcher:
+        launcher.need_end(2, "SHERD_RDZV_SECRET")
+    with Launcher(bench, folder, ["--nnodes=2", "--rdzv-endpoint=localhost"], "exit 0", secret="short") as launcher:
+        launcher.need_end(2, "secret")
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        with Launcher(bench, folder, ["--master-port", str(taken.getsockname()[1])], "exit 0") as launcher:
+            launcher.need_end(1, f"port {taken.getsockname()[1]}", within_s=5)
+
+
+def check_python(bench):
+    """Scripts of Python are given to Python, as torchrun does."""
+    folder = bench.new_folder()
+    script = os.path.join(folder, "program.py")
+    with open(script, "w") as file:
+        file.write("import os, sys\nopen(os.environ['DIR'] + '/arguments', 'w').write(' '.join(sys.argv[1:]) + os.environ['RANK'])\n")
+    environment = {**os.environ, "DIR": folder}
+    need(subprocess.run([bench.sherd, "run", script, "--epochs", "3"], env=environment).returncode == 0, "a script was not run")
+    need(text(folder, "arguments") == "--epochs 30", text(folder, "arguments"))
+    got = subprocess.run([bench.sherd, "run", "-m", "platform", "--terse"], env=environment, capture_output=True)
+    need(got.returncode == 0 and got.stdout.strip(), f"a module was not run: {got}")
+    got = subprocess.run([bench.sherd, "run", "--no-python", script], env=environment, capture_output=True)
+    need(got.returncode == 126, f"--no-python executes: {got}")
+
+
+def check_exit_codes(bench):
+    for script, code in (("exit 0", 0), ("[ $RANK = 1 ] && exit 9; sleep 20", 9), ("[ $RANK = 2 ] && kill -SEGV $$; sleep 20", 139),
+                         ("[ $RANK = 0 ] && exit 0; sleep 0.1; exit 0", 0)):
+        with Launcher(bench, bench.new_folder(), ["-n", "3"], script) as launcher:
+            launcher.need_end(code, within_s=10)
+            need_nothing_left(launcher)
+
+
+def check_signals(bench):
+    """Passed on; the second stop, and the end of --shutdown-timeout, kill."""
+    script = "trap 'echo usr1 >$DIR/usr1-$RANK' USR1; trap 'echo usr2 >$DIR/usr2-$RANK' USR2; trap '' TERM INT HUP; echo up >$DIR/up$RANK; while :; do sleep 0.05; done"
+    for first, second in ((signal.SIGTERM, signal.SIGINT), (signal.SIGHUP, signal.SIGTERM)):
+        folder = bench.new_folder()
+        with Launcher(bench, folder, ["-n", "2"], script) as launcher:
+            wait_for(folder, "up0", "up1")
+            launcher.process.send_signal(signal.SIGUSR1)
+            launcher.process.send_signal(signal.SIGUSR2)
+            wait_for(folder, "usr1-0", "usr1-1", "usr2-0", "usr2-1")
+            launcher.process.send_signal(first)
+            time.sleep(0.3)
+            need(launcher.process.poll() is None, "killed at the first signal")
+            launcher.process.send_signal(second)
+            launcher.need_end(128 + first, within_s=5)
+            need_nothing_left(launcher)
+    folder = bench.new_folder()
+    with Launcher(bench, folder, ["-n", "2", "--shutdown-timeout", "0.5"], script) as launcher:
+        wait_for(folder, "up0", "up1")
+        launcher.process.send_signal(signal.SIGTERM)
+        launcher.need_end(143, "had not ended after 0.5 s", within_s=5)
+        need_nothing_left(launcher)
+
+
+def check_restarts(bench):
+    folder = bench.new_folder()
+    script = "echo $TORCHELASTIC_RESTART_COUNT/$MASTER_PORT >>$DIR/attempts$RANK; [ $TORCHELASTIC_RESTART_COUNT = 2 ] || exit 5"
+    with Launcher(bench, folder, ["-n", "2", "--max-restarts", "3", "--restart-delay", "0.1"], script) as launcher:
+        launcher.need_end(0, "restart 1 of 3 in 0.1 s", "restart 2 of 3 in 0.2 s")
+        need("restart 3" not in launcher.said(), launcher.said())
+    need([line.split("/")[0] for line in text(folder, "attempts0").split()][-1] == "2", text(folder, "attempts0"))
+    with Launcher(bench, folder, ["--max-restarts", "1", "--restart-delay", "0"], "exit 6") as launcher:
+        launcher.need_end(6)
+
+
+def check_killed_launcher(bench):
+    """Nothing that ranks have started survives, in whatever session it is."""
+    folder = bench.new_folder()
+    script = "sleep 300 & setsid sleep 300 & setsid sh -c 'setsid sleep 300 & exec sleep 300' & echo up >$DIR/up$RANK; wait"
+    with Launcher(bench, folder, ["-n", "3"], script) as launcher:
+        wait_for(folder, "up0", "up1", "up2")
+        until = time.monotonic() + LIMIT_S
+        while len(own_processes(launcher)) < 1 + 3 * 5:
+            need(time.monotonic() < until, "processes never came")
+            time.sleep(0.02)
+        launcher.process.kill()
+        launcher.end()
+        need_nothing_left(launcher)
+
+
+def check_many_at_once(bench):
+    """Twenty jobs that start together have ports and names of their own."""
+    folders = [bench.new_folder() for _ in range(20)]
+    script = SHOW + "while [ ! -e $GO ]; do sleep 0.05; done"
+    go = os.path.join(bench.folder, "go")
+    launchers = [Launcher(bench, folder, ["-n", "2"], script, environment={"GO": go}) for folder in folders]
+    for folder in folders:
+        wait_for(folder, "id0", "id1")
+    ids = {text(folder, "id0").strip() for folder in folders}
+    ports = {one.split("/")[0] for one in ids}
+    with open(go, "w") as file:
+        file.write("go")
+    for launcher in launchers:
+        launcher.need_end(0)
+    need(len(ids) == 20 and len(ports) == 20, f"{len(ports)} ports of 20 jobs")
+
+
+# --- several nodes ----------------------------------------------------------------------------------------------------
+
+def check_nodes(bench):
+    """IPv4, IPv6, a name; numbered and as they come; ranks unevenly divided."""
+    for host, family, master in (("127.0.0.1", socket.AF_INET, "127.0.0.1"), ("[::1]", socket.AF_INET6, "::1"), ("localhost", socket.AF_INET, "localhost")):
+        if family == socket.AF_INET6 and not has_ipv6():
+            print("  note: no IPv6 on the loopback interface", flush=True)
+            continue
+        for numbered in (True, False):
+            with Nodes(bench, [SHOW] * 2, host=host, family=family, numbered=numbered) as nodes:
+                nodes.need_ends(0)
+                need_places(nodes, [2, 2], master)
+    with Nodes(bench, [SHOW] * 3, more=[["-n", "1"], ["-n", "3"], ["-n", "2"]]) as nodes:
+        nodes.need_ends(0)
+        need_places(nodes, [1, 3, 2], "127.0.0.1")
+
+
+def has_ipv6():
+    try:
+        with socket.socket(socket.AF_INET6) as probe:
+            probe.bind(("::1", 0))
+        return True
+    except OSError:
+        return False
+
+
+def check_failing_rank(bench):
+    """One node's failing rank ends the job on all nodes, with the same verdict."""
+    wait = "sleep 60"
+    for how, code, words in (("exit 7", 7, "failed with exit code 7"), ("kill -SEGV $$", 139, "was killed by signal 11")):
+        with Nodes(bench, [wait, f"[ $RANK = 3 ] && sleep 0.2 && {how}; {wait}", wait]) as nodes:
+            nodes.need_ends(code, rf"rank 3 of 6 \(node 1, \S+, pid \d+\) {words}", within_s=10)
+    folder = bench.new_folder()
+    port = free_port()
+    options = ["--nnodes", "2", "--rdzv-endpoint", f"127.0.0.1:{port}", *CONF]
+    with Launcher(bench, folder, [*options, "--node-rank", "0"], wait) as first, \
+            Launcher(bench, folder, [*options, "--node-rank", "1", "/no/such/program"], wait) as second:
+        second.need_end(127, "no/such/program", within_s=10)
+        first.need_end(127, r"rank 1 of 2 \(node 1,", within_s=10)
+
+
+def check_one_ends_early(bench):
+    """A node whose ranks are done waits for the others, and fails with them."""
+    with Nodes(bench, ["exit 0", "sleep 0.5; exit 0"]) as nodes:
+        nodes.need_ends(0)
+    with Nodes(bench, ["exit 0", "sleep 0.5; exit 3"]) as nodes:
+        nodes.need_ends(3, "node 1")
+
+
+def check_lost_node(bench):
+    """Killed launchers: of another node, and of the one that serves the store."""
+    script = "echo up >$DIR/up$RANK; sleep 60"
+    for victim in (1, 0):
+        with Nodes(bench, [script] * 3, ranks=1) as nodes:
+            wait_for(nodes.folder, "up0", "up1", "up2")
+            nodes.launchers[victim].process.kill()
+            began = time.monotonic()
+            nodes.need_ends(1, rf"node {victim} \(\S+\) (is lost|cannot be reached)", of=[l for n, l in enumerate(nodes.launchers) if n != victim])
+            print(f"  node {victim} killed: over after {time.monotonic() - began:.1f} s", flush=True)
+
+
+def check_stopped_node(bench):
+    """A node that stands still for a moment is not lost."""
+    with Nodes(bench, ["echo up >$DIR/up$RANK; sleep 3"] * 2, ranks=1) as nodes:
+        wait_for(nodes.folder, "up0", "up1")
+        for launcher in nodes.launchers:
+            launcher.process.send_signal(signal.SIGSTOP)
+            time.sleep(0.8)
+            launcher.process.send_signal(signal.SIGCONT)
+        nodes.need_ends(0)
+
+
+def check_restarts_of_nodes(bench):
+    """All nodes start again, and meet anew: with another port."""
+    script = "echo $TORCHELASTIC_RESTART_COUNT/$MASTER_PORT >>$DIR/attempts$RANK; [ $RANK = 2 ] && [ $TORCHELASTIC_RESTART_COUNT = 0 ] && sleep 0.5 && exit 5; " \
+             "[ $TORCHELASTIC_RESTART_COUNT = 1 ] || sleep 60"
+    with Nodes(bench, [script] * 2, ["--max-restarts", "2", "--restart-delay", "0.1"]) as nodes:
+        nodes.need_ends(0, "restart 1 of 2")
+        told = [text(nodes.folder, f"attempts{rank}").split() for rank in range(4)]
+        need(all(one == told[2] for one in told), f"ranks were told different things: {told}")
+        need([one.split("/")[0] for one in told[0]] == ["0", "1"] and len({one.split("/")[1] for one in told[0]}) == 2, f"{told[0]}")
+    with Nodes(bench, ["exit 4"] * 2, ["--max-restarts", "1", "--restart-delay", "0"]) as nodes:
+        nodes.need_ends(4)
+
+
+def check_replaced_node(bench):
+    """With restarts left, a lost node may be started again."""
+    script = "echo $TORCHELASTIC_RESTART_COUNT >>$DIR/attempts$RANK; [ $TORCHELASTIC_RESTART_COUNT = 1 ] || sleep 60"
+    with Nodes(bench, [script] * 3, ["--max-restarts", "1", "--restart-delay", "0"], ranks=1) as nodes:
+        wait_for(nodes.folder, "attempts0", "attempts1", "attempts2")
+        nodes.launchers[1].process.kill()
+        nodes.launchers[1].end()
+        nodes.launchers[1] = nodes.start(1)
+        nodes.need_ends(0)
+        need([text(nodes.folder, f"attempts{rank}") for rank in range(3)] == ["0\n1\n"] * 3, "not all were started twice")
+
+
+def check_stop_of_nodes(bench):
+    """One node that is told to stop stops all."""
+    for number in (signal.SIGTERM, signal.SIGINT):  # ranks that take it as the end of their work
+        with Nodes(bench, ["trap 'echo told >$DIR/told$RANK; exit 0' TERM INT; echo up >$DIR/up$RANK; while :; do sleep 0.05; done"] * 2, ranks=1) as nodes:
+            wait_for(nodes.folder, "up0", "up1")
+            nodes.launchers[1].process.send_signal(number)
+            nodes.need_ends(0, within_s=10)
+            wait_for(nodes.folder, "told0", "told1")
+    with Nodes(bench, ["echo up >$DIR/up$RANK; sleep 60"] * 2, ranks=1) as nodes:
+        wait_for(nodes.folder, "up0", "up1")
+        nodes.launchers[0].process.send_signal(signal.SIGTERM)
+        nodes.need_ends(143, r"stopped by signal 15", within_s=10)
+
+
+def check_stop_while_meeting(bench):
+    folder = bench.new_folder()
+    options = ["--nnodes", "2", "--rdzv-endpoint", f"127.0.0.1:{free_port()}", *CONF]
+    for node in ("0", "1"):  # one that serves and waits for the other, one that waits for the server
+        with Launcher(bench, folder, [*options, "--node-rank", node], "exit 0") as launcher:
+            time.sleep(0.5)
+            launcher.process.send_signal(signal.SIGTERM)
+            launcher.need_end(143, within_s=5)
+
+
+def check_strangers(bench):
+    """Wrong secrets, other programs, nodes too many, and what does not fit together."""
+    folder = bench.new_folder()
+    port = free_port()
+    options = ["--nnodes", "2", "--rdzv-endpoint", f"127.0.0.1:{port}", *CONF]
+    with Launcher(bench, folder, [*options, "--node-rank", "0"], "exit 0") as first:
+        with Launcher(bench, folder, [*options, "--node-rank", "1"], "exit 0", secret="another secret of the tests") as wrong:
+            wrong.need_end(1, "secret", within_s=10)
+        with Launcher(bench, folder, [*options, "--node-rank", "0"], "exit 0") as busy:
+            busy.need_end(1, str(port), within_s=5)
+        with socket.create_connection(("127.0.0.1", port)) as garbage:
+            garbage.sendall(b"GET / HTTP/1.1\r\n\r\n" * 100)
+        with Launcher(bench, folder, [*options[:1], "3", *options[2:], "--node-rank", "1"], "exit 0") as other:
+            other.need_end(1, "nnodes 2, and this one 3", within_s=10)
+        first.need_end(1, "nnodes 3|has left", within_s=10)
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        endpoint = f"127.0.0.1:{taken.getsockname()[1]}"
+        with Launcher(bench, folder, ["--nnodes", "2", "--node-rank", "0", "--rdzv-endpoint", endpoint, *CONF], "exit 0") as launcher:
+            launcher.need_end(1, str(taken.getsockname()[1]), within_s=5)
+    with Nodes(bench, ["sleep 4"] * 2, ranks=1) as nodes, \
+            Launcher(bench, folder, [*nodes.options, "--node-rank", "1"], "exit 0") as third:
+        third.need_end(1, "node 1 of the job is taken, by", within_s=20)
+        nodes.need_ends(0)
+
+
+def check_missing_node(bench):
+    options = ["--nnodes", "2", "--rdzv-endpoint", f"127.0.0.1:{free_port()}", "--rdzv-conf", "join_timeout=1"]
+    with Launcher(bench, bench.new_folder(), [*options, "--node-rank", "0"], "exit 0") as launcher:
+        launcher.need_end(1, "1 of 2 nodes were there within 1 s; missing: node 1", within_s=10)
+
+
+def check_secret_file(bench):
+    path = os.path.join(bench.new_folder(), "secret")
+    with open(path, "w") as file:
+        file.write("from a file, long enough\n")
+    os.chmod(path, 0o600)
+    with Nodes(bench, [SHOW + "[ -z \"${SHERD_RDZV_SECRET-}\" ]"] * 2, ["--rdzv-secret-file", path]) as nodes:
+        nodes.need_ends(0)
+
+
+def check_namespaces(bench):
+    """Two nodes in two network namespaces, over IPv4 and IPv6."""
+    names = [f"sherd-{os.getpid()}-{i}" for i in range(2)]
+    wires = [f"sh{os.getpid() % 100000}{i}" for i in "ab"]
+    if not shutil.which("ip") or subprocess.run(["ip", "netns", "add", names[0]], capture_output=True).returncode:
+        print("  note: network namespaces cannot be made here", flush=True)
+        return
+    try:
+        commands = [f"ip netns add {names[1]}", f"ip link add {wires[0]} netns {names[0]} type veth peer name {wires[1]} netns {names[1]}"]
+        for i in range(2):
+            commands += [f"ip -n {names[i]} link set lo up", f"ip -n {names[i]} link set {wires[i]} up", f"ip -n {names[i]} addr add 10.93.7.{i + 1}/24 dev {wires[i]}",
+                         f"ip -n {names[i]} -6 addr add fd93::{i + 1}/64 dev {wires[i]} nodad"]
+        for command in commands:
+            if done := subprocess.run(command.split(), capture_output=True).returncode:
+                print(f"  note: '{command}' failed with {done}", flush=True)
+                return
+        prefixes = [("ip", "netns", "exec", name) for name in names]
+        for host, family, master in (("10.93.7.1", socket.AF_INET, "10.93.7.1"), ("[fd93::1]", socket.AF_INET6, "fd93::1")):
+            with Nodes(bench, [SHOW] * 2, host=host, family=family, numbered=False, prefixes=prefixes) as nodes:
+                nodes.need_ends(0)
+                need_places(nodes, [2, 2], master)
+        with Nodes(bench, ["echo up >$DIR/up$RANK; sleep 60"] * 2, host="10.93.7.1", ranks=1, prefixes=prefixes) as nodes:
+            wait_for(nodes.folder, "up0", "up1")
+            subprocess.run(f"ip -n {names[1]} link set {wires[1]} down".split(), check=True)  # the cable is pulled
+            began = time.monotonic()
+            nodes.need_ends(1, within_s=20)
+            print(f"  wire cut: over after {time.monotonic() - began:.1f} s", flush=True)
+    finally:
+        for name in names:
+            subprocess.run(["ip", "netns", "del", name], capture_output=True)
+
+
+CHECKS = {name.removeprefix("check_").replace("_", "-"): check for name, check in list(globals().items()) if name.startswith("check_")}
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("sherd")
+    parser.add_argument("--only", choices=CHECKS)
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="sherd-launch-") as folder:
+        return 1 if run_checks(CHECKS, arguments.only, Bench(arguments, folder)) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
