@@ -17,11 +17,10 @@
 #include "runtime/train/job_data.h"
 #include "runtime/train/job_setup.h"
 #include "runtime/train/journal.h"
-#include "runtime/train/provenance.h"
+#include "runtime/train/records.h"
 #include "runtime/train/resume.h"
 #include "runtime/train/sample.h"
 #include "runtime/train/saver.h"
-#include "runtime/train/tracing.h"
 #include "runtime/train/weights.h"
 #include "runtime/watch/dump.h"
 
@@ -58,6 +57,10 @@ typedef struct job_run {
 enum { FLAG_SAVE = 1, FLAG_ROWS = 2, FLAG_STOP_SHIFT = 16 };
 
 static bool is_first_rank(const job_run *run) { return run->options.rank == 0; }
+
+static shd_records records_of(const job_run *run) {
+    return (shd_records){.job = run->job, .session = run->session, .options = &run->options, .from = &run->from};
+}
 
 /* Where events are told: rank 0's are the job's. */
 static const char *event_dir(const job_run *run) { return is_first_rank(run) ? run->job->log.dir : NULL; }
@@ -211,19 +214,6 @@ static sherd_status advise(const job_run *run, sherd_status status) {
                     (long long)run->job->train.steps, colon ? colon + 2 : cause, find_advice(run));
 }
 
-/* A trace that cannot be written is no reason not to train. */
-static void trace_if_wanted(const job_run *run) {
-    int64_t step = run->summary.step;
-    int32_t cut = 0;
-    if (!is_first_rank(run) || !shd_tracing_wants(run->job, step)) return;
-    if (shd_tracing_write(shd_session_recorder(run->session), run->job->log.dir, step, &cut) != SHERD_OK)
-        shd_log(SHERD_LOG_WARN, "no trace of step %lld: %s", (long long)step, sherd_last_error());
-    else if (cut > 0)
-        shd_log(SHERD_LOG_WARN,
-                "the trace of step %lld lacks its beginning on %d rank%s: a recorder has room for %d instructions",
-                (long long)step, cut, cut == 1 ? "" : "s", SHD_RECORDER_EVENTS);
-}
-
 static shd_metrics_spread spread_of(const sherd_rank_times *times) {
     return (shd_metrics_spread){.min = times->min_ms, .median = times->median_ms, .max = times->max_ms};
 }
@@ -264,7 +254,8 @@ static sherd_status run_step(job_run *run) {
     bool over = run->summary.step == run->job->train.steps;
     run->summary.stopped = over ? 0 : result.flags >> FLAG_STOP_SHIFT;
     run->cut_short = (result.flags & FLAG_ROWS) && !over;
-    trace_if_wanted(run);
+    const shd_records records = records_of(run);
+    shd_records_step(&records, run->summary.step);
     shd_metrics_row row = {.step = result.step,
                            .loss = run->summary.loss,
                            .grad_norm = result.grad_norm,
@@ -404,37 +395,6 @@ static void log_start(const job_run *run) {
                 (long long)run->from.place.step, (long long)job->train.steps);
 }
 
-/* A record of what the run is made with. What it cannot be written for is no reason not to train. */
-static void record_origin(const job_run *run) {
-    const shd_provenance about = {.job = run->job,
-                                  .plan = shd_session_plan(run->session),
-                                  .threads = run->options.threads,
-                                  .recorder = shd_session_recorder(run->session),
-                                  .first_step = run->summary.step,
-                                  .resumed_from = run->from.path};
-    if (is_first_rank(run) && shd_provenance_write(&about) != SHERD_OK)
-        shd_log(SHERD_LOG_WARN, "no provenance.json: %s", sherd_last_error());
-}
-
-static void tell_start(const job_run *run) {
-    const shd_job *job = run->job;
-    bool resumes = run->from.path && !run->from.weights_only;
-    shd_event_tell(event_dir(run), resumes ? SHD_EVENT_RESUME : SHD_EVENT_START, run->summary.step, -1,
-                   "%s: %lld steps, %d rank%s, stage %d%s%s", job->top.name, (long long)job->train.steps,
-                   run->options.world_size, run->options.world_size == 1 ? "" : "s", run->options.stage,
-                   run->from.path ? ", from " : "", run->from.path ? run->from.path : "");
-}
-
-static void tell_end(const job_run *run) {
-    const shd_train_summary *summary = &run->summary;
-    if (summary->step == summary->first_step && !summary->stopped) return; /* there was nothing to do */
-    if (summary->stopped)
-        shd_event_tell(event_dir(run), SHD_EVENT_STOP, summary->step, -1, "told to stop; %lld of %lld steps are done",
-                       (long long)summary->step, (long long)run->job->train.steps);
-    else
-        shd_event_tell(event_dir(run), SHD_EVENT_END, summary->step, -1, "loss %.6g", summary->loss);
-}
-
 static void warn_if_untrained(const job_run *run) {
     int64_t steps = run->summary.step - run->summary.first_step;
     if (run->summary.skipped_count < steps || steps == 0) return;
@@ -474,9 +434,9 @@ static sherd_status train(job_run *run, const sherd_options *place) {
         return SHERD_OK;
     }
     SHD_TRY(start(run));
+    const shd_records records = records_of(run);
     if (is_first_rank(run)) log_start(run);
-    record_origin(run);
-    tell_start(run);
+    shd_records_start(&records, run->summary.step);
     if (run->hooks->started) run->hooks->started(run->hooks->user, run->summary.step);
     shd_model_work_reset();
     SHD_TRY(run_steps(run));
@@ -484,7 +444,7 @@ static sherd_status train(job_run *run, const sherd_options *place) {
         warn_if_untrained(run);
         log_time(run);
     }
-    tell_end(run);
+    shd_records_end(&records, &run->summary);
     return SHERD_OK;
 }
 
