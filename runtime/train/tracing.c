@@ -49,19 +49,21 @@ static bool is_over(const shd_recorder_head *head, int64_t step) {
     return head->activity_step > step || (head->activity_step == step && head->activity != SHD_ACTIVITY_STEP);
 }
 
-/* Waits until the rank has done the step. One that does not come to its end is taken as it is. */
-static void await_step(const shd_recorder *recorder, int32_t rank, int64_t step, shd_recorder_head *head) {
+/* Waits until all ranks have done the step. Those that do not come to its end are taken as they are. */
+static void await_step(const shd_recorder *recorder, int64_t step) {
     enum { PATIENCE_MS = 1000, PAUSE_NS = 100 * 1000 };
     const struct timespec pause = {.tv_nsec = PAUSE_NS};
     double until_ms = shd_clock_ms() + PATIENCE_MS;
-    while (shd_recorder_look(recorder, rank, head) && !is_over(head, step) && shd_clock_ms() < until_ms)
-        nanosleep(&pause, NULL);
+    shd_recorder_head head;
+    for (int32_t rank = 0; rank < shd_recorder_world(recorder); rank++)
+        while (shd_recorder_look(recorder, rank, &head) && !is_over(&head, step) && shd_clock_ms() < until_ms)
+            nanosleep(&pause, NULL);
 }
 
 static step_records find_records(const shd_recorder *recorder, int32_t rank, int64_t step) {
     shd_recorder_head head = {0};
     shd_record oldest;
-    await_step(recorder, rank, step, &head);
+    shd_recorder_look(recorder, rank, &head);
     bool cut = head.first > 0 && (!shd_recorder_read(recorder, rank, head.first, &oldest) || oldest.step >= step);
     return (step_records){
         .recorder = recorder, .rank = rank, .step = step, .first = head.first, .end = head.count, .cut = cut};
@@ -151,6 +153,7 @@ static void add_rank(shd_timeline *timeline, const step_records *from) {
 sherd_status shd_tracing_write(const shd_recorder *recorder, const char *dir, int64_t step, int32_t *cut) {
     char folder[SHD_PATH_BYTES], path[SHD_PATH_BYTES], about[160];
     shd_recorder_head head = {0};
+    await_step(recorder, step - 1);
     int64_t origin_ns = find_origin(recorder, step - 1);
     shd_timeline timeline = shd_timeline_make(origin_ns);
     *cut = 0;
