@@ -142,15 +142,44 @@ static size_t print_rank(const shd_comm *comm, int32_t rank, bool closely, char 
     return used < text_bytes ? used : text_bytes;
 }
 
-/* Lists the ranks that are behind, each with its last announced collective; "nobody" if there are none. This rank only
- * when no other is: it is behind because its own next instruction waits for one of the others. */
-static void print_behind(const shd_comm *comm, char *text, size_t text_bytes) {
-    size_t used = 0;
+/* Whether a rank, as far as is known, is not just waiting for others itself. */
+static bool stands_still(const shd_comm *comm, int32_t rank) {
+    shd_recorder_head head;
+    shd_standing standing;
+    shd_where where;
+    if (!shd_recorder_look(comm->recorder, rank, &head) || !shd_recorder_where(comm->recorder, rank, &where))
+        return true;
+    if (where.kind != SHD_AT_WAIT) return true;
+    shd_standing_look(head.pid, head.tid, head.born, &standing);
+    return standing.life == SHD_LIFE_STOPPED || standing.life == SHD_LIFE_DISK || standing.life == SHD_LIFE_GONE;
+}
+
+/* Lists the ranks of `wanted`; returns the new length. */
+static size_t print_ranks(const shd_comm *comm, const bool *wanted, bool closely, char *text, size_t used,
+                          size_t text_bytes) {
     int32_t count = 0;
     for (int32_t rank = 0; rank < comm->world_size && used + TEXT_BYTES < text_bytes; rank++)
-        if (rank != comm->rank && is_behind(comm, rank))
-            used = print_rank(comm, rank, count++ < CLOSE_LOOKS, text, used, text_bytes);
-    if (!used && is_behind(comm, comm->rank)) used = print_rank(comm, comm->rank, false, text, used, text_bytes);
+        if (wanted[rank]) used = print_rank(comm, rank, closely && count++ < CLOSE_LOOKS, text, used, text_bytes);
+    return used;
+}
+
+/* Lists the ranks that are behind, each with its last announced collective; "nobody" if there are none. Of several those
+ * that do not wait themselves; where all do, also the ranks that these may be waiting for. This rank only when no other is
+ * behind: its own next instruction waits for one of the others. */
+static void print_behind(const shd_comm *comm, char *text, size_t text_bytes) {
+    bool behind[SHD_COMM_MAX_RANKS] = {0}, still[SHD_COMM_MAX_RANKS] = {0}, both[SHD_COMM_MAX_RANKS] = {0};
+    bool any_behind = false, any_both = false;
+    for (int32_t rank = 0; rank < comm->world_size; rank++) {
+        if (rank == comm->rank) continue;
+        behind[rank] = is_behind(comm, rank);
+        still[rank] = stands_still(comm, rank);
+        both[rank] = behind[rank] && still[rank];
+        any_behind |= behind[rank];
+        any_both |= both[rank];
+    }
+    behind[comm->rank] = !any_behind && is_behind(comm, comm->rank);
+    size_t used = print_ranks(comm, any_both ? both : behind, any_both, text, 0, text_bytes);
+    if (!any_both) used = print_ranks(comm, still, true, text, used, text_bytes);
     if (!used) snprintf(text, text_bytes, "nobody in particular");
 }
 
