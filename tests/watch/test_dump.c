@@ -1,7 +1,7 @@
 /* Who writes which dump, and that what is written is what is read. */
 #include "runtime/base/clock.h"
 #include "runtime/watch/dump.h"
-#include "tests/watch/dumps.h"
+#include "tests/watch/made_dumps.h"
 
 #include <criterion/criterion.h>
 #include <signal.h>

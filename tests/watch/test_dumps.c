@@ -1,7 +1,7 @@
 /* Reading dumps that somebody has damaged, or made up. */
 #include "runtime/base/memory.h"
 #include "runtime/watch/dumps.h"
-#include "tests/watch/dumps.h"
+#include "tests/watch/made_dumps.h"
 
 #include <criterion/criterion.h>
 #include <stdio.h>

@@ -1,6 +1,6 @@
 /* What dumps say together, of ranks that are made up. */
 #include "runtime/watch/judgement.h"
-#include "tests/watch/dumps.h"
+#include "tests/watch/made_dumps.h"
 
 #include <criterion/criterion.h>
 #include <math.h>

@@ -1,4 +1,4 @@
-#include "tests/watch/dumps.h"
+#include "tests/watch/made_dumps.h"
 
 #include <stdio.h>
 #include <stdlib.h>

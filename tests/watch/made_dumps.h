@@ -1,6 +1,6 @@
 /* Dumps of made-up ranks, and folders for them. */
-#ifndef TESTS_WATCH_DUMPS_H
-#define TESTS_WATCH_DUMPS_H
+#ifndef TESTS_WATCH_MADE_DUMPS_H
+#define TESTS_WATCH_MADE_DUMPS_H
 
 #include "runtime/watch/dumps.h"
 
