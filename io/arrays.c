@@ -188,6 +188,11 @@ sherd_status shd_arrays_read(shd_arrays *arrays, int64_t index, float *inputs, i
     return SHERD_OK;
 }
 
+shd_source_place shd_arrays_locate(const shd_arrays *arrays, int64_t index) {
+    const pair *from = find_pair(arrays, index);
+    return (shd_source_place){.file = from->inputs.file.path, .index = index - from->first, .token = -1};
+}
+
 /* Reads every `stride`-th sample, `count` of them, and the last. */
 static sherd_status read_some(shd_arrays *arrays, int64_t count, int64_t stride) {
     const shd_sample_shape *shape = &arrays->shape;

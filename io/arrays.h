@@ -48,6 +48,9 @@ shd_source_summary shd_arrays_summarize(const shd_arrays *arrays);
 sherd_status shd_arrays_read(shd_arrays *arrays, int64_t index, float *inputs, int32_t *class_out, float *numbers,
                              int64_t *counted);
 
+/* Where sample `index` lies, in a file of inputs. Threads: any. */
+shd_source_place shd_arrays_locate(const shd_arrays *arrays, int64_t index);
+
 /* Reads a few samples, the first and the last among them, for what shd_arrays_read refuses. Fails: DATA, IO, MEMORY. */
 sherd_status shd_arrays_sample(shd_arrays *arrays);
 /* Reads all. Fails likewise. */

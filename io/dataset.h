@@ -47,6 +47,9 @@ typedef struct shd_example {
 /* Reads sequence number `q` ≥ 0. *counted, failures, threads: as shd_tokens_read or shd_arrays_read. */
 sherd_status shd_dataset_read(shd_dataset *dataset, int64_t q, const shd_example *into, int64_t *counted);
 
+/* Where sequence number `q` ≥ 0 lies. Borrowed from the data set. Threads: any, while others read too. */
+shd_source_place shd_dataset_locate(const shd_dataset *dataset, int64_t q);
+
 /* Reads a few sequences of every source (shd_tokens_sample, shd_arrays_sample). Fails: DATA, IO, MEMORY. */
 sherd_status shd_dataset_sample(shd_dataset *dataset);
 /* Reads all of every source (shd_tokens_scan, shd_arrays_scan). *summed_count: files whose checksums were held against

@@ -1,8 +1,7 @@
 /* events.jsonl: what happened in a run beside its steps, one strict-JSON object an event: {"time": seconds since 1970,
  * "event": kind, "step": …, "rank": …, "text": …}. docs/METRICS.md says it for readers.
  *
- * Anybody may add events at any time, ranks, launchers and commands: each is one write(2) at the file's end, after which
- * the file is closed again. A line that a full disk, or a death, has torn stays alone on its line. */
+ * Anybody may add events at any time, ranks, launchers and commands: io/line_file.h. */
 #ifndef SHD_IO_EVENTS_H
 #define SHD_IO_EVENTS_H
 

@@ -26,6 +26,8 @@ typedef enum shd_job_resume { SHD_WORDS_RESUME(SHD_JOB_ENUMERATOR) } shd_job_res
 typedef enum shd_job_on_error { SHD_WORDS_ON_ERROR(SHD_JOB_ENUMERATOR) } shd_job_on_error;
 typedef enum shd_job_if_busy { SHD_WORDS_IF_BUSY(SHD_JOB_ENUMERATOR) } shd_job_if_busy;
 typedef enum shd_job_despite { SHD_WORDS_DESPITE(SHD_JOB_ENUMERATOR) } shd_job_despite;
+typedef enum shd_job_on_nonfinite { SHD_WORDS_NONFINITE(SHD_JOB_ENUMERATOR) } shd_job_on_nonfinite;
+typedef enum shd_job_on_outlier { SHD_WORDS_OUTLIER(SHD_JOB_ENUMERATOR) } shd_job_on_outlier;
 typedef enum shd_job_device { SHD_WORDS_DEVICE(SHD_JOB_ENUMERATOR) } shd_job_device;
 typedef enum shd_job_comm { SHD_WORDS_COMM(SHD_JOB_ENUMERATOR) } shd_job_comm;
 #undef SHD_JOB_ENUMERATOR

@@ -225,6 +225,16 @@ sherd_status shd_tokens_read(shd_tokens *tokens, int64_t index, int32_t *inputs,
     return SHERD_OK;
 }
 
+shd_source_place shd_tokens_locate(const shd_tokens *tokens, int64_t index) {
+    int64_t context = tokens->config.context;
+    bool packed = tokens->config.separator >= 0;
+    const piece *from = &tokens->pieces[find_piece(tokens, packed ? index * context : index)];
+    int64_t in_file = packed ? index : index - from->first;
+    return (shd_source_place){.file = from->file.file.path,
+                              .index = in_file,
+                              .token = packed ? index * context - from->first : in_file * context};
+}
+
 sherd_status shd_tokens_sample(shd_tokens *tokens) {
     enum { SAMPLES = 64 };
     int64_t last = tokens->summary.sequence_count - 1, counted;

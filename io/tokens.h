@@ -47,6 +47,9 @@ shd_source_summary shd_tokens_summarize(const shd_tokens *tokens);
  * Threads: one at a time. */
 sherd_status shd_tokens_read(shd_tokens *tokens, int64_t index, int32_t *inputs, int32_t *targets, int64_t *counted);
 
+/* Where sequence `index` begins. Threads: any. */
+shd_source_place shd_tokens_locate(const shd_tokens *tokens, int64_t index);
+
 /* Reads a few sequences, the first and the last among them, for what shd_tokens_read refuses: a vocabulary that does not
  * fit shows at once. Fails: DATA, IO, MEMORY. */
 sherd_status shd_tokens_sample(shd_tokens *tokens);

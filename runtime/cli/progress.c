@@ -52,7 +52,7 @@ void shd_progress_init(shd_progress *progress, FILE *out, int64_t steps, int64_t
 
 void shd_progress_fini(shd_progress *progress) { pthread_mutex_destroy(&progress->lock); }
 
-/* Of the finite losses; there is none while smooth_weight is 0. */
+/* Of the finite losses of steps that counted; there is none while smooth_weight is 0. */
 static double smoothed_loss(const shd_progress *progress) { return progress->smooth_sum / progress->smooth_weight; }
 
 /* The line must not reach the last column: some terminals go on to the next row there. */
@@ -78,7 +78,9 @@ static void write_fields(const shd_progress *progress, double at_ms, char fields
     fields[SMOOTH][0] = fields[ACCURACY][0] = 0;
     if (progress->smooth_weight > 0) snprintf(fields[SMOOTH], FIELD_BYTES, "smooth %.4f", smoothed_loss(progress));
     if (row->classified) snprintf(fields[ACCURACY], FIELD_BYTES, "accuracy %.1f%%", 100 * row->accuracy);
-    if (row->skipped)
+    if (row->skipped && row->loss_scale == 1)
+        snprintf(fields[GRAD], FIELD_BYTES, "skipped");
+    else if (row->skipped)
         snprintf(fields[GRAD], FIELD_BYTES, "skipped at scale %g", row->loss_scale);
     else
         snprintf(fields[GRAD], FIELD_BYTES, "grad %.3g", row->grad_norm);
@@ -131,7 +133,7 @@ void shd_progress_start(shd_progress *progress, int64_t step) {
 static void take(shd_progress *progress, const shd_progress_row *row) {
     if (progress->first_step < 0) progress->first_step = row->step - 1;
     progress->last = *row;
-    if (isfinite(row->loss)) {
+    if (isfinite(row->loss) && !row->skipped) {
         progress->smooth_sum += smoothing * (row->loss - progress->smooth_sum);
         progress->smooth_weight += smoothing * (1 - progress->smooth_weight);
     }

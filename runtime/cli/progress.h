@@ -16,7 +16,7 @@ enum { SHD_PROGRESS_BYTES = 256 };
 typedef struct shd_progress_row {
     int64_t step; /* completed steps, from 1 */
     double loss, grad_norm, lr;
-    bool skipped; /* nothing was updated, gradients having overflowed at this loss scale */
+    bool skipped; /* nothing was updated; with a loss scale that is not 1 as gradients have overflowed at it */
     double loss_scale;
     double tokens_per_s; /* of this step, over all ranks */
     bool samples;        /* it is samples that are counted */

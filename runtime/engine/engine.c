@@ -87,6 +87,7 @@ static sherd_status init(shd_engine *engine) {
     init_units(engine);
     name_all(engine);
     engine->progress = shd_engine_start(engine);
+    engine->lr_factor = 1;
     engine->partials = plan->partials_buffer >= 0 ? shd_engine_address(engine, plan->partials_buffer) : NULL;
     for (int32_t u = 0; u < plan->unit_count; u++) {
         const shd_unit_plan *unit = &plan->units[u];
@@ -183,6 +184,8 @@ void shd_engine_add_metric(shd_engine *engine, int32_t metric, const double *ter
 void shd_engine_raise(shd_engine *engine, uint32_t flags) { engine->flags |= flags; }
 
 void shd_engine_set_targets(shd_engine *engine, int64_t count) { engine->local_targets = count; }
+
+void shd_engine_set_lr_factor(shd_engine *engine, double factor) { engine->lr_factor = factor; }
 
 void *shd_engine_staging(const shd_engine *engine) {
     return shd_engine_address(engine, engine->config.plan->staging_buffer);

@@ -112,6 +112,13 @@ void shd_engine_result(const shd_engine *engine, sherd_step_result *out);
 /* The work of a rank up to the last step's verdict, as sherd_step_result.rank_step has it of all. */
 double shd_engine_rank_step_ms(const shd_engine *engine, int32_t rank);
 
+/* Where the first number of a step was that is not finite, for people: "first in rank 1's gradient of h.3, in micro-step
+ * 0". */
+void shd_nonfinite_describe(const shd_plan *plan, const sherd_step_result *result, char *out, size_t bytes);
+
+/* Multiplies the schedule's learning rate by `factor` from the next step on; 1 from create on. */
+void shd_engine_set_lr_factor(shd_engine *engine, double factor);
+
 /* The plan's staging buffer, which is aligned to pages; NULL: there is none. */
 void *shd_engine_staging(const shd_engine *engine);
 

@@ -60,9 +60,10 @@ struct shd_engine {
     shd_exact_sum loss, square_sum, parameter_square_sum, metrics[SHERD_METRICS];
     shd_suspect loss_suspect, gradient_suspect;
     int64_t local_targets, target_count;
-    double gradient_scale;                /* what UPDATE multiplies gradients by: clipping, ÷ loss scale */
-    bool skips;                           /* the verdict: UPDATE is to leave everything as it is */
-    bool commits;                         /* the verdict: every rank has written the save that is under way */
+    double gradient_scale; /* what UPDATE multiplies gradients by: clipping, ÷ loss scale */
+    bool skips;            /* the verdict: UPDATE is to leave everything as it is */
+    bool commits;          /* the verdict: every rank has written the save that is under way */
+    double lr_factor;
     shd_progress progress, next_progress; /* the running step's, and what it will leave */
     uint32_t flags;                       /* raised since the last step's verdict */
     int64_t compute_since_ns;
@@ -149,6 +150,8 @@ void shd_engine_direct(shd_engine *engine, const shd_instruction *instruction);
 
 /* --- update.c ----------------------------------------------------------------------------------------------------- */
 
+/* The learning rate of the running step. */
+double shd_engine_lr(const shd_engine *engine);
 void shd_engine_norm(shd_engine *engine, const shd_instruction *instruction);
 void shd_engine_update(shd_engine *engine, const shd_instruction *instruction);
 

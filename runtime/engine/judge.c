@@ -58,9 +58,7 @@ static void find_suspect(shd_engine *engine) {
     engine->result.nonfinite_unit = first->unit;
 }
 
-/* "rank 1's gradient of h.3, in micro-step 0" */
-static void describe_suspect(const shd_engine *engine, char *out, size_t bytes) {
-    const sherd_step_result *result = &engine->result;
+void shd_nonfinite_describe(const shd_plan *plan, const sherd_step_result *result, char *out, size_t bytes) {
     if (result->nonfinite_rank < 0)
         snprintf(out, bytes, "every rank's part is finite, their sum is not");
     else if (result->nonfinite_unit < 0)
@@ -68,7 +66,7 @@ static void describe_suspect(const shd_engine *engine, char *out, size_t bytes) 
                  result->nonfinite_micro_step);
     else
         snprintf(out, bytes, "first in rank %d's gradient of %s, in micro-step %d", result->nonfinite_rank,
-                 engine->config.plan->unit_names[result->nonfinite_unit], result->nonfinite_micro_step);
+                 plan->unit_names[result->nonfinite_unit], result->nonfinite_micro_step);
 }
 
 /* --- how long they took ------------------------------------------------------------------------------------------- */
@@ -107,7 +105,7 @@ double shd_engine_rank_step_ms(const shd_engine *engine, int32_t rank) { return 
 static sherd_status fail_nonfinite(const shd_engine *engine) {
     const sherd_step_result *result = &engine->result;
     char suspect[200];
-    describe_suspect(engine, suspect, sizeof suspect);
+    shd_nonfinite_describe(engine->config.plan, result, suspect, sizeof suspect);
     if (engine->config.plan->policy.parameter_dtype == SHERD_FP16)
         return shd_fail(SHERD_NUMERIC, "step %lld: %s; %s", (long long)engine->step, sherd_last_error(), suspect);
     return shd_fail(SHERD_NUMERIC, "step %lld: loss is %g and gradient norm is %g; %s", (long long)engine->step,
@@ -195,7 +193,7 @@ sherd_status shd_engine_verdict(shd_engine *engine) {
     result->grad_norm = sqrt(shd_exact_sum_value(&engine->square_sum)) / result->loss_scale;
     if (!training) return SHERD_OK;
     result->step = engine->step;
-    result->lr = shd_schedule_lr(&engine->config.optimizer, engine->step);
+    result->lr = shd_engine_lr(engine);
     result->param_norm = sqrt(shd_exact_sum_value(&engine->parameter_square_sum));
     result->rank_step = summarize(engine, false);
     result->rank_wait = summarize(engine, true);

@@ -244,6 +244,24 @@ void sherd_session_destroy(sherd_session *session) {
 shd_pool *shd_session_pool(sherd_session *session) { return session->pool; }
 shd_recorder *shd_session_recorder(const sherd_session *session) { return shd_comm_recorder(session->comm); }
 const shd_plan *shd_session_plan(const sherd_session *session) { return session->plan; }
+
+void shd_session_set_lr_factor(sherd_session *session, double factor) {
+    shd_engine_set_lr_factor(session->engine, factor);
+}
+
+void shd_session_found(const sherd_session *session, sherd_step_result *out) {
+    shd_engine_result(session->engine, out);
+}
+
+void shd_session_describe_nonfinite(const sherd_session *session, const sherd_step_result *result, char *out,
+                                    size_t bytes) {
+    shd_nonfinite_describe(session->plan, result, out, bytes);
+}
+
+double shd_session_rank_step_ms(const sherd_session *session, int32_t rank) {
+    return shd_engine_rank_step_ms(session->engine, rank);
+}
+
 int64_t sherd_session_step_count(const sherd_session *session) { return session->step_count; }
 
 void sherd_session_traffic(const sherd_session *session, sherd_traffic *out) {

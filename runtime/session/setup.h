@@ -49,6 +49,16 @@ shd_recorder *shd_session_recorder(const sherd_session *session);
 /* Its plan. Borrowed. */
 const shd_plan *shd_session_plan(const sherd_session *session);
 
+/* Multiplies the learning rates of the coming steps; 1 from create on, and no part of checkpoints. The same on every rank. */
+void shd_session_set_lr_factor(sherd_session *session, double factor);
+/* What the verdict on the last step was, also where sherd_step has failed by it with NUMERIC. */
+void shd_session_found(const sherd_session *session, sherd_step_result *out);
+/* Where in that step the first number was that is not finite, for people. */
+void shd_session_describe_nonfinite(const sherd_session *session, const sherd_step_result *result, char *out,
+                                    size_t bytes);
+/* The time that rank `rank` spent on work of its own up to the last step's verdict, since the one before. */
+double shd_session_rank_step_ms(const sherd_session *session, int32_t rank);
+
 /* Makes sure that every rank has the same `value`, a hash of what they must share beyond the session's options; `what`
  * names it: "data". Collective; at any moment but inside a step or evaluation. Fails: DATA on all ranks alike (the
  * first rank that differs from rank 0), and what ends a session. */

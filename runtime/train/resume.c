@@ -64,7 +64,7 @@ static json_t *schedule_json(const shd_job *job, int64_t step) {
 }
 
 static json_t *note_json(const shd_job *job, const char *job_text, const shd_dataset *dataset,
-                         const shd_resume_place *place) {
+                         const shd_resume_place *place, const shd_safety_state *safety) {
     json_t *note = json_object(), *data = json_object();
     bool mixed = shd_dataset_source_count(dataset) > 1;
     bool good = note && data && add(data, "tokens", json_integer(shd_dataset_token_count(dataset))) &&
@@ -73,7 +73,8 @@ static json_t *note_json(const shd_job *job, const char *job_text, const shd_dat
                 add(note, "job", json_loads(job_text, 0, NULL)) &&
                 add(note, "sequence", json_integer(place->sequence)) &&
                 add(note, "tokens_seen", json_integer(place->tokens_seen)) && add(note, "rng", rng_json(job)) &&
-                add(note, "schedule", schedule_json(job, place->step)) && json_object_set(note, "data", data) == 0;
+                add(note, "schedule", schedule_json(job, place->step)) &&
+                add(note, "safety", shd_safety_json(safety)) && json_object_set(note, "data", data) == 0;
     json_decref(data);
     if (good) return note;
     json_decref(note);
@@ -81,10 +82,10 @@ static json_t *note_json(const shd_job *job, const char *job_text, const shd_dat
 }
 
 sherd_status shd_resume_note(const shd_job *job, const shd_dataset *dataset, const shd_resume_place *place,
-                             char **out) {
+                             const shd_safety_state *safety, char **out) {
     char *job_text;
     SHD_TRY(shd_job_resolved_json(job, &job_text));
-    json_t *note = note_json(job, job_text, dataset, place);
+    json_t *note = note_json(job, job_text, dataset, place, safety);
     shd_job_text_free(job_text);
     if (!note) return shd_fail(SHERD_MEMORY, "no memory for the note of a checkpoint");
     sherd_status status = shd_json_print(note, 0, out);
@@ -134,14 +135,15 @@ static sherd_status check_fit(const shd_checkpoint *checkpoint, const shd_job *j
     return status;
 }
 
-static sherd_status read_note(const json_t *note, const resume_search *search, shd_resume_place *out) {
-    SHD_TRY(shd_json_int(note, "sequence", 0, INT64_MAX, &out->sequence));
-    SHD_TRY(shd_json_int(note, "tokens_seen", 0, INT64_MAX, &out->tokens_seen));
-    return shd_note_compare(note, search->job, search->dataset, out->sequence, search->report == SHD_REPORT_ALL);
+static sherd_status read_note(const json_t *note, const resume_search *search, shd_resume *out) {
+    SHD_TRY(shd_json_int(note, "sequence", 0, INT64_MAX, &out->place.sequence));
+    SHD_TRY(shd_json_int(note, "tokens_seen", 0, INT64_MAX, &out->place.tokens_seen));
+    SHD_TRY(shd_safety_read(json_object_get(note, "safety"), search->job, &out->safety));
+    return shd_note_compare(note, search->job, search->dataset, out->place.sequence, search->report == SHD_REPORT_ALL);
 }
 
 /* What the note has against the job. */
-static sherd_status compare_note(const shd_checkpoint *checkpoint, const resume_search *search, shd_resume_place *out) {
+static sherd_status compare_note(const shd_checkpoint *checkpoint, const resume_search *search, shd_resume *out) {
     const char *text = shd_checkpoint_content(checkpoint)->note;
     json_t *note;
     SHD_TRY(shd_json_parse(text, (int64_t)strlen(text), &note));
@@ -164,7 +166,7 @@ static sherd_status check_states(const shd_checkpoint *checkpoint) {
 static sherd_status adopt(const shd_checkpoint *checkpoint, const resume_search *search, shd_resume *out) {
     shd_resume found = {.place.step = shd_checkpoint_content(checkpoint)->step};
     SHD_TRY(check_states(checkpoint));
-    SHD_TRY(compare_note(checkpoint, search, &found.place));
+    SHD_TRY(compare_note(checkpoint, search, &found));
     if (found.place.step < search->job->train.steps) SHD_TRY(check_fit(checkpoint, search->job, &found));
     found.path = shd_strdup(shd_checkpoint_path(checkpoint));
     if (!found.path) return shd_fail(SHERD_MEMORY, "no memory for a path");
@@ -262,12 +264,21 @@ static sherd_status warn_of_leftovers(const shd_job *job, shd_resume_report repo
 
 /* Takes parameters alone from it. */
 static sherd_status adopt_weights(const shd_checkpoint *checkpoint, const resume_search *search, shd_resume *out) {
-    shd_resume found = {.weights_only = true};
+    shd_resume found = {.weights_only = true, .safety = shd_safety_start(search->job)};
     SHD_TRY(check_fit(checkpoint, search->job, &found));
     found.path = shd_strdup(shd_checkpoint_path(checkpoint));
     if (!found.path) return shd_fail(SHERD_MEMORY, "no memory for a path");
     *out = found;
     return SHERD_OK;
+}
+
+sherd_status shd_resume_take(const shd_job *job, const shd_dataset *dataset, const char *path, shd_resume *out) {
+    const resume_search search = {.job = job, .dataset = dataset, .below = INT64_MAX};
+    shd_checkpoint *checkpoint;
+    SHD_TRY(shd_checkpoint_open(path, &checkpoint));
+    sherd_status status = adopt(checkpoint, &search, out);
+    shd_checkpoint_close(checkpoint);
+    return status;
 }
 
 /* Exactly what was asked for, or nothing. */
@@ -288,7 +299,7 @@ static sherd_status find_asked(const resume_search *search, const char *asked, s
 static sherd_status find(const resume_search *search, shd_resume *out) {
     const shd_job *job = search->job;
     const char *asked = job->checkpoint.resume.path;
-    *out = (shd_resume){0};
+    *out = (shd_resume){.safety = shd_safety_start(job)};
     if (!asked && job->checkpoint.resume.word == SHD_RESUME_NEVER) return warn_of_leftovers(job, search->report);
     if (asked && !job->checkpoint.resume_weights_only) return find_asked(search, asked, out);
     first_damage damage = {""};

@@ -1,7 +1,7 @@
 /* What a checkpoint remembers of its job, and from which one a job goes on.
  *
  * The note in the manifest: {"job": the job as resolved, "sequence": the number of the next sequence, "tokens_seen",
- * "data": {"tokens", "fingerprint"}, "rng", "schedule"}; of a mixture, "data" also holds "sources": [{"weight", "tokens",
+ * "data": {"tokens", "fingerprint"}, "rng", "schedule", "safety" (safety.h)}; of a mixture, "data" also holds "sources": [{"weight", "tokens",
  * "fingerprint"}]. The number of the next sequence is the place in every source (io/dataset.h).
  *
  * `checkpoint.resume: auto` takes the newest checkpoint in checkpoint.dir that is whole. Damaged ones are passed over, and
@@ -12,6 +12,7 @@
 
 #include "io/dataset.h"
 #include "io/job.h"
+#include "runtime/train/safety.h"
 
 #include <sherd/session.h>
 
@@ -22,11 +23,12 @@ typedef struct shd_resume_place {
     int64_t tokens_seen;
 } shd_resume_place;
 
-/* Where a run starts. All zero: at the beginning. */
+/* Where a run starts. */
 typedef struct shd_resume {
     char *path;        /* the checkpoint; NULL: none */
     bool weights_only; /* it gives parameters alone, to a run that starts at the beginning */
     shd_resume_place place;
+    shd_safety_state safety;
 } shd_resume;
 
 /* What is logged. Rank 0 of a run says all: what differs, and what is passed over; a look at a job only the latter. */
@@ -44,12 +46,15 @@ bool shd_resume_has_older(const shd_job *job, const shd_resume *resume);
  * likewise, also when there is none: then `resume` is as before. */
 sherd_status shd_resume_find_older(const shd_job *job, const shd_dataset *dataset, shd_resume_report report,
                                    shd_resume *resume);
+/* Takes the checkpoint at `path`, one of this run's own, as where it goes on; nothing is logged. Fails: as shd_resume_find. */
+sherd_status shd_resume_take(const shd_job *job, const shd_dataset *dataset, const char *path, shd_resume *out);
 /* What is to be loaded of it; borrows the job's patterns. */
 sherd_load shd_resume_load(const shd_job *job, const shd_resume *resume);
 void shd_resume_fini(shd_resume *resume);
 
 /* The note for a checkpoint. *out: release with shd_free. Fails: MEMORY. */
-sherd_status shd_resume_note(const shd_job *job, const shd_dataset *dataset, const shd_resume_place *place, char **out);
+sherd_status shd_resume_note(const shd_job *job, const shd_dataset *dataset, const shd_resume_place *place,
+                             const shd_safety_state *safety, char **out);
 
 /* The steps of the newest checkpoint in checkpoint.dir, its path in `path`; -1: there is none that can be opened. */
 int64_t shd_resume_newest(const shd_job *job, char *path, size_t bytes);

@@ -174,6 +174,8 @@ sherd_status shd_saver_boundary(shd_saver *saver, int64_t step, bool asked, bool
     return begin(saver, step, false);
 }
 
+sherd_status shd_saver_settle(shd_saver *saver) { return finish(saver, false); }
+
 /* --- the end ------------------------------------------------------------------------------------------------------ */
 
 void shd_saver_rescue(shd_saver *saver, int64_t step) {

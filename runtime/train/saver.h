@@ -51,6 +51,10 @@ bool shd_saver_wishes(const shd_saver *saver);
  * All ranks alike. */
 sherd_status shd_saver_boundary(shd_saver *saver, int64_t step, bool asked, bool last);
 
+/* Ends the save that is under way, if one is, and collects what became of it: before the state is replaced, or the run
+ * ends without saving. Fails: as shd_saver_boundary. */
+sherd_status shd_saver_settle(shd_saver *saver);
+
 /* Saves the state after `step` steps before a run ends that has failed in another way, on all ranks alike and with its
  * session alive; a failure of its own is only logged. */
 void shd_saver_rescue(shd_saver *saver, int64_t step);

@@ -5,6 +5,7 @@
 #include "runtime/train/train.h"
 
 #include "io/events.h"
+#include "io/file.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/log.h"
 #include "runtime/base/memory.h"
@@ -19,6 +20,7 @@
 #include "runtime/train/journal.h"
 #include "runtime/train/records.h"
 #include "runtime/train/resume.h"
+#include "runtime/train/safety.h"
 #include "runtime/train/sample.h"
 #include "runtime/train/saver.h"
 #include "runtime/train/weights.h"
@@ -45,6 +47,8 @@ typedef struct job_run {
     shd_journal *journal; /* rank 0 */
     shd_resume from;
     shd_saver saver;
+    shd_safety safety;
+    bool updated; /* some step of this run has updated something */
     shd_train_summary summary;
     bool cut_short;        /* the run ends after this step because rank 0 cannot write rows */
     double row_end_ms;     /* when the last row was written, or the first step could begin */
@@ -61,9 +65,6 @@ static bool is_first_rank(const job_run *run) { return run->options.rank == 0; }
 static shd_records records_of(const job_run *run) {
     return (shd_records){.job = run->job, .session = run->session, .options = &run->options, .from = &run->from};
 }
-
-/* Where events are told: rank 0's are the job's. */
-static const char *event_dir(const job_run *run) { return is_first_rank(run) ? run->job->log.dir : NULL; }
 
 /* --- mathematics: the model's callbacks, with this run's data ----------------------------------------------------- */
 
@@ -165,7 +166,7 @@ static shd_resume_place place_of(const job_run *run) {
 static sherd_status make_note(void *user, char **out) {
     const job_run *run = user;
     shd_resume_place place = place_of(run);
-    return shd_resume_note(run->job, run->training_data, &place, out);
+    return shd_resume_note(run->job, run->training_data, &place, &run->safety.state, out);
 }
 
 static sherd_status save_if_due(job_run *run, bool asked) {
@@ -198,24 +199,154 @@ static void count_sources(job_run *run, int64_t end, shd_metrics_row *row) {
     row->source_tokens_seen = run->source_tokens_seen;
 }
 
-/* What to do when a step has diverged. The first one has been through no update. */
+/* --- where the run stands ----------------------------------------------------------------------------------------- */
+
+static sherd_status start_feed(job_run *run) {
+    SHD_TRY(shd_job_create_feed(run->job, run->training_data, &run->options, run->options.micro_steps, &run->training));
+    return shd_feed_start(run->training, place_of(run).sequence, run->job->train.steps - run->summary.step);
+}
+
+static void take_place(job_run *run) {
+    run->summary.step = run->from.place.step;
+    run->summary.tokens_seen = run->from.place.tokens_seen;
+}
+
+static shd_resume_report report_of(const job_run *run) {
+    return is_first_rank(run) ? SHD_REPORT_ALL : SHD_REPORT_NOTHING;
+}
+
+static sherd_status fill(job_run *run) {
+    const shd_fill_config config = {.job = run->job,
+                                    .dataset = run->training_data,
+                                    .model = run->model,
+                                    .session = run->session,
+                                    .report = report_of(run)};
+    SHD_TRY(shd_fill_session(&config, &run->from));
+    take_place(run);
+    return SHERD_OK;
+}
+
+/* What a run goes back to: its newest checkpoint, or where it began. *out is the caller's. */
+static sherd_status find_way_back(const job_run *run, shd_resume *out) {
+    char path[SHD_PATH_BYTES];
+    int64_t step = run->saver.saved_step;
+    if (step < 0 || step == run->from.place.step) {
+        *out = run->from;
+        if (!run->from.path) return SHERD_OK;
+        out->path = shd_strdup(run->from.path);
+        return out->path ? SHERD_OK : shd_fail(SHERD_MEMORY, "no memory for a path");
+    }
+    SHD_TRY(shd_path_make(path, "%s/step-%08lld", run->job->checkpoint.dir, (long long)step));
+    return shd_resume_take(run->job, run->training_data, path, out);
+}
+
+static sherd_status reopen_journal(job_run *run) {
+    if (!run->journal) return SHERD_OK;
+    shd_journal_close(run->journal);
+    run->journal = NULL;
+    return shd_journal_open(run->job, shd_session_plan(run->session), run->summary.step, &run->journal);
+}
+
+/* Takes back the steps since the newest checkpoint, and goes on behind the data of the last one. `asked`: a checkpoint is
+ * wanted, and will be that of the next good step. */
+static sherd_status roll_back(job_run *run, bool asked) {
+    int64_t next_sequence = place_of(run).sequence;
+    shd_resume target;
+    SHD_TRY(shd_session_agree(run->session, find_way_back(run, &target)));
+    shd_resume_fini(&run->from);
+    run->from = target;
+    SHD_TRY(fill(run));
+    run->from.place.sequence = next_sequence;
+    shd_safety_go_back(&run->safety, &run->from.safety);
+    shd_session_set_lr_factor(run->session, run->safety.state.lr_factor);
+    run->saver.asked |= asked;
+    SHD_TRY(shd_session_agree(run->session, reopen_journal(run)));
+    shd_feed_destroy(run->training);
+    run->training = NULL;
+    SHD_TRY(start_feed(run));
+    run->row_end_ms = shd_clock_ms();
+    return run->summary.stopped || run->cut_short ? save_if_due(run, false) : SHERD_OK;
+}
+
+/* --- a step, continued -------------------------------------------------------------------------------------------- */
+
+/* What to do when a step has diverged. */
 static const char *find_advice(const job_run *run) {
-    if (run->summary.step == 0)
+    if (!run->updated && run->summary.first_step == 0)
         return run->has_samples ? "nothing was updated yet: look at the inputs, data.input_scale and model.init"
                                 : "nothing was updated yet: look at model.init";
     return run->job->train.clip > 0 ? "lower optimizer.lr" : "lower optimizer.lr or set train.clip";
 }
 
-/* A step that diverged: its number as users count, from 1, and what to do. */
-static sherd_status advise(const job_run *run, sherd_status status) {
+/* A step that ends the run: its number as users count, from 1, and what to do. */
+static sherd_status advise(const job_run *run, int64_t step, sherd_status status) {
     if (status != SHERD_NUMERIC) return status;
     const char *cause = sherd_last_error(), *colon = strncmp(cause, "step ", 5) ? NULL : strstr(cause, ": ");
-    return shd_fail(status, "step %lld/%lld: %s; %s", (long long)run->summary.step + 1,
-                    (long long)run->job->train.steps, colon ? colon + 2 : cause, find_advice(run));
+    return shd_fail(status, "step %lld/%lld: %s; its batch is in %s/alerts.jsonl; %s", (long long)step + 1,
+                    (long long)run->job->train.steps, colon ? colon + 2 : cause, run->job->log.dir, find_advice(run));
+}
+
+/* Of the step that ends at place_of(run). */
+static shd_safety_place safety_place(const job_run *run) {
+    return (shd_safety_place){.first_sequence = place_of(run).sequence - run->job->train.global_batch,
+                              .saved_step = run->saver.saved_step};
+}
+
+/* The step program, and, of a run that a step ends inside it, the last row that anybody will see. */
+static sherd_status compute_step(job_run *run, int64_t target_count, sherd_step_result *result) {
+    const sherd_callbacks callbacks = {.size = sizeof callbacks, .forward = forward, .backward = backward, .user = run};
+    sherd_status status = sherd_run_step(run->session, target_count, &callbacks, result);
+    if (status != SHERD_OK && status != SHERD_NUMERIC) return status;
+    run->summary.step++;
+    run->summary.tokens_seen += shd_job_step_tokens(run->job);
+    if (status == SHERD_OK) return SHERD_OK;
+    char cause[1000];
+    snprintf(cause, sizeof cause, "%s", sherd_last_error());
+    shd_session_found(run->session, result);
+    const shd_safety_place place = safety_place(run);
+    shd_safety_tell_failure(&run->safety, result, &place);
+    return advise(run, result->step, shd_fail(status, "%s", cause));
 }
 
 static shd_metrics_spread spread_of(const sherd_rank_times *times) {
     return (shd_metrics_spread){.min = times->min_ms, .median = times->median_ms, .max = times->max_ms};
+}
+
+static shd_metrics_row make_row(job_run *run, const sherd_step_result *result) {
+    shd_metrics_row row = {.step = result->step,
+                           .loss = run->summary.loss,
+                           .grad_norm = result->grad_norm,
+                           .lr = result->lr,
+                           .has_param_norm = true,
+                           .param_norm = result->param_norm,
+                           .compared = true,
+                           .rank_step_ms = spread_of(&result->rank_step),
+                           .rank_wait_ms = spread_of(&result->rank_wait),
+                           .slowest_rank = result->rank_step.max_rank,
+                           .loss_scale = run->job->train.precision == SHERD_FP16 ? result->loss_scale : 0,
+                           .skipped = result->skipped,
+                           .classified = run->has_samples && run->samples.classes,
+                           .accuracy = share_of(result->metrics[0], result->target_count),
+                           .items = shd_job_items(run->job),
+                           .tokens = shd_job_step_tokens(run->job),
+                           .tokens_seen = run->summary.tokens_seen,
+                           .compute_ms = result->compute_ms,
+                           .exposed_comm_ms = result->exposed_comm_ms,
+                           .optimizer_ms = result->optimizer_ms,
+                           .save_wait_ms = result->save_wait_ms + shd_saver_take_wait(&run->saver),
+                           .peak_bytes = result->peak_bytes};
+    count_sources(run, place_of(run).sequence, &row);
+    return row;
+}
+
+/* After its row: the step was bad, and ends the run, which saves nothing then, or takes it back. */
+static sherd_status settle_bad(job_run *run, const sherd_step_result *result, sherd_status verdict) {
+    if (verdict == SHERD_OK) return roll_back(run, result->flags & FLAG_SAVE);
+    char cause[1000];
+    snprintf(cause, sizeof cause, "%s", sherd_last_error());
+    sherd_status status = shd_saver_settle(&run->saver);
+    if (sherd_status_is_fatal(status)) return status;
+    return advise(run, result->step, shd_fail(verdict, "%s", cause));
 }
 
 /* This rank's micro-batches of the next step. */
@@ -244,53 +375,28 @@ static sherd_status run_step(job_run *run) {
     double data_ms;
     SHD_TRY(read_data(run, &target_count, &data_ready, &data_ms));
     SHD_TRY(listen(run));
-    const sherd_callbacks callbacks = {.size = sizeof callbacks, .forward = forward, .backward = backward, .user = run};
     sherd_step_result result;
-    SHD_TRY(advise(run, sherd_run_step(run->session, target_count, &callbacks, &result)));
-    run->summary.step++;
-    run->summary.tokens_seen += shd_job_step_tokens(run->job);
+    SHD_TRY(compute_step(run, target_count, &result));
     run->summary.loss = loss_of(result.loss, result.target_count);
     run->summary.skipped_count += result.skipped;
-    bool over = run->summary.step == run->job->train.steps;
+    run->updated = run->updated || !result.skipped;
+    if (shd_safety_rolls_back(&run->safety, &result)) SHD_TRY(shd_saver_settle(&run->saver));
+    const shd_safety_place place = safety_place(run);
+    bool rolls_back;
+    sherd_status verdict = shd_safety_conclude(&run->safety, &result, &place, &rolls_back);
+    bool over = run->summary.step == run->job->train.steps && !rolls_back;
     run->summary.stopped = over ? 0 : result.flags >> FLAG_STOP_SHIFT;
     run->cut_short = (result.flags & FLAG_ROWS) && !over;
     const shd_records records = records_of(run);
     shd_records_step(&records, run->summary.step);
-    shd_metrics_row row = {.step = result.step,
-                           .loss = run->summary.loss,
-                           .grad_norm = result.grad_norm,
-                           .lr = result.lr,
-                           .has_param_norm = true,
-                           .param_norm = result.param_norm,
-                           .compared = true,
-                           .rank_step_ms = spread_of(&result.rank_step),
-                           .rank_wait_ms = spread_of(&result.rank_wait),
-                           .slowest_rank = result.rank_step.max_rank,
-                           .loss_scale = run->job->train.precision == SHERD_FP16 ? result.loss_scale : 0,
-                           .skipped = result.skipped,
-                           .classified = run->has_samples && run->samples.classes,
-                           .accuracy = share_of(result.metrics[0], result.target_count),
-                           .items = shd_job_items(run->job),
-                           .tokens = shd_job_step_tokens(run->job),
-                           .tokens_seen = run->summary.tokens_seen,
-                           .data_ms = data_ms,
-                           .compute_ms = result.compute_ms,
-                           .exposed_comm_ms = result.exposed_comm_ms,
-                           .optimizer_ms = result.optimizer_ms,
-                           .save_wait_ms = result.save_wait_ms + shd_saver_take_wait(&run->saver),
-                           .peak_bytes = result.peak_bytes,
-                           .data_ready = data_ready};
-    if (result.skipped && is_first_rank(run)) {
-        shd_event_tell(event_dir(run), SHD_EVENT_SKIP, run->summary.step, -1,
-                       "loss or gradients overflow fp16 at a loss scale of %g", result.loss_scale);
-        shd_log(SHERD_LOG_INFO, "step %lld is skipped: loss or gradients overflow fp16 at a loss scale of %g",
-                (long long)run->summary.step, result.loss_scale);
-    }
-    count_sources(run, place_of(run).sequence, &row);
-    sherd_status status = evaluate_if_due(run, &row);
+    shd_metrics_row row = make_row(run, &result);
+    row.data_ms = data_ms;
+    row.data_ready = data_ready;
+    bool good = verdict == SHERD_OK && !rolls_back;
+    sherd_status status = good ? evaluate_if_due(run, &row) : SHERD_OK;
     if (status != SHERD_OK) return end_unvalidated(run, &row, result.nonfinite, status);
     report_row(run, &row, result.nonfinite);
-    return save_if_due(run, result.flags & FLAG_SAVE);
+    return good ? save_if_due(run, result.flags & FLAG_SAVE) : settle_bad(run, &result, verdict);
 }
 
 /* Rows that could not be written end the run; a checkpoint less on a full disk may have made room for them. */
@@ -322,36 +428,10 @@ static sherd_status open_data(job_run *run) {
     return SHERD_OK;
 }
 
-static sherd_status start_feeds(job_run *run) {
-    const shd_job *job = run->job;
-    if (run->validation_data)
-        SHD_TRY(shd_job_create_feed(job, run->validation_data, &run->options, 1, &run->validation));
-    SHD_TRY(shd_job_create_feed(job, run->training_data, &run->options, run->options.micro_steps, &run->training));
-    return shd_feed_start(run->training, place_of(run).sequence, job->train.steps - run->summary.step);
-}
-
-static void take_place(job_run *run) {
-    run->summary.first_step = run->summary.step = run->from.place.step;
-    run->summary.tokens_seen = run->from.place.tokens_seen;
-}
-
-static shd_resume_report report_of(const job_run *run) {
-    return is_first_rank(run) ? SHD_REPORT_ALL : SHD_REPORT_NOTHING;
-}
-
-static sherd_status fill(job_run *run) {
-    const shd_fill_config config = {.job = run->job,
-                                    .dataset = run->training_data,
-                                    .model = run->model,
-                                    .session = run->session,
-                                    .report = report_of(run)};
-    SHD_TRY(shd_fill_session(&config, &run->from));
-    take_place(run);
-    return SHERD_OK;
-}
-
 static sherd_status start(job_run *run) {
     SHD_TRY(shd_job_model(run->job, &run->model));
+    shd_safety_init(&run->safety, run->job, run->training_data, &run->options, &run->from.safety);
+    run->options.judge_user = &run->safety;
     SHD_TRY(shd_session_create_recorded(&run->options, shd_model_describe(run->model), run->hooks->recorder,
                                         &run->session));
     run->pool = shd_session_pool(run->session);
@@ -360,6 +440,10 @@ static sherd_status start(job_run *run) {
     if (run->validation_data)
         SHD_TRY(shd_session_compare(run->session, "validation data", shd_dataset_fingerprint(run->validation_data)));
     SHD_TRY(fill(run));
+    run->summary.first_step = run->summary.step;
+    run->safety.session = run->session;
+    run->safety.state = run->from.safety;
+    shd_session_set_lr_factor(run->session, run->safety.state.lr_factor);
     if (run->job->train.sample_tokens > 0)
         SHD_TRY(shd_sample_create(run->job, &run->options, run->model, run->pool, &run->sample));
     if (is_first_rank(run))
@@ -373,7 +457,9 @@ static sherd_status start(job_run *run) {
                              .user = run,
                              .begun_step = saved_step,
                              .saved_step = saved_step};
-    return start_feeds(run);
+    if (run->validation_data)
+        SHD_TRY(shd_job_create_feed(run->job, run->validation_data, &run->options, 1, &run->validation));
+    return start_feed(run);
 }
 
 /* --- the whole ---------------------------------------------------------------------------------------------------- */
@@ -397,12 +483,12 @@ static void log_start(const job_run *run) {
 
 static void warn_if_untrained(const job_run *run) {
     int64_t steps = run->summary.step - run->summary.first_step;
-    if (run->summary.skipped_count < steps || steps == 0) return;
-    shd_log(
-        SHERD_LOG_WARN,
-        "nothing was trained: %s skipped, as loss or gradients overflow fp16; lower train.loss_scale.initial, train "
-        "more steps, or take train.precision: bf16",
-        steps == 1 ? "the only step was" : "all steps were");
+    if (run->updated || steps == 0) return;
+    shd_log(SHERD_LOG_WARN, "nothing was trained: %s skipped, as loss or gradients %s",
+            steps == 1 ? "the only step was" : "all steps were",
+            run->job->train.precision == SHERD_FP16
+                ? "overflow fp16; lower train.loss_scale.initial, train more steps, or take train.precision: bf16"
+                : "were not finite; look at the batches in alerts.jsonl, and at model.init");
 }
 
 /* Where the time of this rank's steps went. */
@@ -427,6 +513,7 @@ static sherd_status train(job_run *run, const sherd_options *place) {
     SHD_TRY(open_data(run));
     SHD_TRY(shd_resume_find(run->job, run->training_data, report_of(run), &run->from));
     take_place(run);
+    run->summary.first_step = run->summary.step;
     if (run->from.place.step >= run->job->train.steps) {
         if (is_first_rank(run))
             shd_log(SHERD_LOG_INFO, "nothing to do: %s has all steps up to train.steps, %lld; raise it to go on",

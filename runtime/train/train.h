@@ -18,7 +18,7 @@ typedef struct shd_train_step {
     int64_t step;               /* completed steps, from 1 (metrics.jsonl counts steps from 0) */
     double loss, grad_norm, lr; /* loss: NaN when no target counted */
     double loss_scale;          /* of fp16, else 1 */
-    bool skipped;               /* loss or gradients overflowed fp16: nothing was updated */
+    bool skipped;               /* nothing was updated */
     bool samples;               /* what is counted are samples, not tokens */
     bool classified;            /* targets are classes: there are accuracies */
     bool validated;             /* a validation followed this step */

@@ -608,9 +608,9 @@ class Train(unittest.TestCase):
         self.assertEqual(done.stderr.count("-n 2 starts ranks of its own in each of the 2 ranks"), 1)
 
     def test_numbers_that_are_not_finite_come_with_the_step_and_what_to_do(self):
-        done = sherd("train", self.job, "-n", "1", "--set", "optimizer.lr=1e38", "--set", "train.clip=0", "--set", "optimizer.weight_decay=0")
+        done = sherd("train", self.job, "-n", "1", "--set", "optimizer.lr=1e38", "--set", "train.clip=0", "--set", "optimizer.weight_decay=0", "--set", "run.on_nonfinite=abort")
         self.assertEqual(done.returncode, 1)
-        self.assertRegex(done.stderr, r"sherd: step 2/\d+: loss is nan and gradient norm is nan; lower optimizer.lr or set train.clip\n")
+        self.assertRegex(done.stderr, r"sherd: step 2/\d+: loss is nan and gradient norm is nan; first in rank 0.s loss, in micro-step 0; its batch is in .*/alerts.jsonl; lower optimizer.lr or set train.clip\n")
 
     def test_one_stop_ends_a_job_whose_steps_do_not_end(self):
         job = self.start_long_job(options=("--stop-timeout", "1"))
