@@ -15,6 +15,10 @@ bool shd_tracing_wants(const shd_job *job, int64_t step) {
     return false;
 }
 
+/* Between slices that follow each other at once: viewers add a start and a length in microseconds, and what then ends some
+ * billionths behind the next one's start is drawn around it. */
+enum { GAP_NS = 1 };
+
 /* Tracks of a rank beside those of queues. */
 enum { TRACK_DATA = SHD_QUEUES, TRACK_EXCHANGE, TRACKS };
 
@@ -101,7 +105,7 @@ static void add_wait(shd_timeline *timeline, const shd_record *record, const cha
                                                            .process = rank,
                                                            .track = record->queue,
                                                            .started_ns = record->queued_ns,
-                                                           .ended_ns = record->started_ns,
+                                                           .ended_ns = record->started_ns - GAP_NS,
                                                            .micro_step = -1,
                                                            .bytes = -1,
                                                            .sequence = -1,
@@ -132,7 +136,7 @@ static void add_record(shd_timeline *timeline, const step_records *from, const s
 /* SAVE runs in threads of the writer: a record starts when the rank learns that one has ended, which says nothing. They
  * are written in order, each from when it was issued, or the one before had ended, on. */
 static void place_save(shd_record *record, int64_t *before_ended_ns) {
-    record->started_ns = shd_min(shd_max(record->queued_ns, *before_ended_ns), record->ended_ns);
+    record->started_ns = shd_min(shd_max(record->queued_ns, *before_ended_ns + GAP_NS), record->ended_ns);
     *before_ended_ns = record->ended_ns;
 }
 

@@ -42,6 +42,7 @@ Test(usage, sees_the_work_of_this_process) {
     shd_usage_start(&usage, &plan);
     volatile double sum = 0;
     for (double until_ms = shd_clock_ms() + 200; shd_clock_ms() < until_ms;) sum += 1;
+    cr_expect_gt(sum, 0);
     shd_usage_sample(&usage, &seen);
     cr_expect(seen.cpu_cores > 0.02 && seen.cpu_cores < 4, "%g", seen.cpu_cores);
     cr_expect(seen.host_cpu_share > 0 && seen.host_cpu_share <= 1, "%g", seen.host_cpu_share);
