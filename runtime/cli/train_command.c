@@ -40,18 +40,10 @@ typedef struct train_request {
     shd_launch_arguments launch;
     bool launched; /* this is a rank of our own launcher, by this order */
     shd_train_order order;
-    bool joins; /* this is a rank of someone else's job */
-    char world_source[40];
+    bool joins;          /* this is a rank of someone else's job */
+    sherd_options place; /* in it */
+    char world_source[64];
 } train_request;
-
-/* True when all that torchrun tells a rank is there. */
-static bool is_rank_of_a_job(void) {
-    static const char *const needed[] = {"RANK",        "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE",
-                                         "MASTER_ADDR", "MASTER_PORT"};
-    for (size_t i = 0; i < sizeof needed / sizeof *needed; i++)
-        if (!getenv(needed[i])) return false;
-    return true;
-}
 
 static int fail(sherd_status status) {
     shd_say_error("%s", sherd_last_error());
@@ -111,7 +103,7 @@ static void say_warning(void *user, sherd_log_level level, const char *line) {
 static int start(const train_request *request, const shd_train_launch *launch) {
     const shd_job *job = launch->job;
     bool is_rank = request->launched || request->joins;
-    bool is_first = !is_rank || (request->joins && !strcmp(getenv("RANK"), "0"));
+    bool is_first = !is_rank || (request->joins && request->place.rank == 0);
     int64_t first_step = 0;
     shd_claim claim = SHD_CLAIM_INIT;
     sherd_log_set(say_warning, NULL, SHERD_LOG_INFO);
@@ -145,33 +137,38 @@ static int train(const train_request *request, const shd_command *command, int a
     return code;
 }
 
-/* The number of ranks is the environment's in a job that someone else started. */
-static bool take_world(train_request *request, const shd_command *command) {
-    request->joins = !request->job.ranks && !request->launched && is_rank_of_a_job();
-    const char *outer = getenv("WORLD_SIZE");
-    if (!request->joins && !request->launched && is_rank_of_a_job() && strcmp(outer, "1") &&
-        !strcmp(getenv("RANK"), "0"))
+/* -n starts ranks here, whatever is around. */
+static void warn_of_outer_job(const train_request *request, const sherd_options *outer) {
+    if (outer->world_size > 1 && outer->rank == 0)
         fprintf(stderr,
-                "sherd: warning: -n %s starts ranks of its own in each of the %.20s ranks of the job around it; leave "
+                "sherd: warning: -n %s starts ranks of its own in each of the %d ranks of the job around it; leave "
                 "-n out to train with those\n",
-                request->job.ranks, outer);
-    if (!request->joins) return true;
-    int64_t world;
-    if (!shd_parse_integer(getenv("WORLD_SIZE"), 1, SHD_LAUNCH_MAX_RANKS, &world)) {
-        shd_say_error("WORLD_SIZE=%.20s in the environment is no number of ranks", getenv("WORLD_SIZE"));
-        return false;
+                request->job.ranks, outer->world_size);
+}
+
+/* The number of ranks is the environment's in a job that someone else started. Returns an exit code, errors said. */
+static int take_world(train_request *request, const shd_command *command) {
+    const char *launcher = sherd_launcher_from_env();
+    request->place = (sherd_options)SHERD_OPTIONS_INIT;
+    if (!launcher || request->launched) return SHD_EXIT_DONE;
+    sherd_status status = sherd_options_from_env(&request->place);
+    if (request->job.ranks) {
+        if (status == SHERD_OK) warn_of_outer_job(request, &request->place);
+        return SHD_EXIT_DONE;
     }
-    if (request->launch.max_restarts > 0) {
-        shd_usage_error(command, "--max-restarts is for the launcher of this job, which is not this one");
-        return false;
+    if (status != SHERD_OK) {
+        shd_cause_leave(sherd_last_error());
+        return fail(status);
     }
-    snprintf(request->world_source, sizeof request->world_source, "WORLD_SIZE=%d", (int)world);
-    shd_job_arguments_set_world(&request->job, request->world_source, (int32_t)world);
-    const char *rank = getenv("RANK");
-    if (!strcmp(rank, "0"))
-        fprintf(stderr, "sherd: joining a job of %d ranks, told by torchrun's variables (-n starts ranks here)\n",
-                (int)world);
-    return true;
+    if (request->launch.max_restarts > 0)
+        return shd_usage_error(command, "--max-restarts is for the launcher of this job, which is %s", launcher);
+    request->joins = true;
+    snprintf(request->world_source, sizeof request->world_source, "%s's job", launcher);
+    shd_job_arguments_set_world(&request->job, request->world_source, request->place.world_size);
+    if (request->place.rank == 0)
+        fprintf(stderr, "sherd: joining a job of %d ranks, told by %s's variables (-n starts ranks here)\n",
+                request->place.world_size, launcher);
+    return SHD_EXIT_DONE;
 }
 
 /* Whoever asks for a save may do so before anybody can take it: then it waits, also in ranks, which inherit this. */
@@ -201,7 +198,8 @@ static int run(const shd_command *command, int argc, char **argv) {
         }
     if (request.launched && request.order.goes_on) shd_job_arguments_go_on(&request.job);
     if (request.explain) return explain(&request, command);
-    if (!take_world(&request, command)) return SHD_EXIT_USAGE;
+    int code = take_world(&request, command);
+    if (code) return code;
     return train(&request, command, argc, argv);
 }
 
@@ -217,7 +215,8 @@ const shd_command shd_command_train = {
         "where they are ignored at the start (nohup; a shell that starts jobs by '&' in a script ignores INT for "
         "them).\n"
         "With --max-restarts, a job that fails goes on from its newest checkpoint, but for bad jobs and bad data.\n\n"
-        "Without -n, inside a job of torchrun or 'sherd run', it joins that job as one of its ranks.\n"
+        "Without -n, inside a job of torchrun, 'sherd run', mpirun, mpiexec or srun, it joins that job as one of its "
+        "ranks.\n"
         "With train.sum_order fixed (the default here) the result has the same bits for every number of ranks and "
         "every stage.",
     .options = options,

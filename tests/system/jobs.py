@@ -95,7 +95,7 @@ class Job:
     """`sherd train` with settings, in a run folder of its own unless one is given, by way of the command `prefix`."""
 
     def __init__(self, sherd, job, ranks, settings=(), run_dir=None, address_bytes=resource.RLIM_INFINITY, file_bytes=resource.RLIM_INFINITY,
-                 prefix=(), environment=()):
+                 prefix=(), environment=(), options=()):
         self.ranks = ranks
         self.run_dir = run_dir or tempfile.mkdtemp(dir=os.path.dirname(job))
         self.mark = f"{MARK}={os.path.basename(self.run_dir)}-{random.getrandbits(64):016x}"
@@ -103,7 +103,7 @@ class Job:
         environment[MARK] = self.mark.split("=", 1)[1]
         for name in ("ASAN_OPTIONS", "TSAN_OPTIONS"):  # a crash is to be a crash in these builds too
             environment[name] = environment.get(name, "") + ":handle_segv=0"
-        command = [*prefix, sherd, "train", job, "-n", str(ranks), "--set", f"run.dir={self.run_dir}"]
+        command = [*prefix, sherd, "train", job, "-n", str(ranks), *options, "--set", f"run.dir={self.run_dir}"]
         for setting in settings:
             command += ["--set", setting]
         self.errors = tempfile.TemporaryFile()

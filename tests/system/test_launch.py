@@ -7,6 +7,7 @@ Nodes are launchers on this host, which meet at an address of the loopback inter
 network namespaces, also in two of them, with nothing in common but a wire. Lost means: killed, as by a crash of the host.
 """
 import argparse
+import json
 import os
 import re
 import shutil
@@ -17,7 +18,7 @@ import sys
 import tempfile
 import time
 
-from jobs import MARK, is_alive, need, processes, read, run_checks
+from jobs import MARK, Job, is_alive, need, processes, read, run_checks, write_files
 
 SECRET = "a secret of a job of the tests"
 # A node that is silent for 2 s is lost; a machine under load may be silent for a while.
@@ -272,6 +273,101 @@ def check_many_at_once(bench):
     for launcher in launchers:
         launcher.need_end(0)
     need(len(ids) == 20 and len(ports) == 20, f"{len(ports)} ports of 20 jobs")
+
+
+# --- training ---------------------------------------------------------------------------------------------------------
+
+STEPS = ["train.steps=12", "checkpoint.every=3"]
+# Variables of rank {rank} of two, as launchers set them, and those of which a part or one rank means nothing.
+LAUNCHERS = {
+    "torchrun": {"RANK": "{rank}", "WORLD_SIZE": "2", "LOCAL_RANK": "{rank}", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29517"},
+    "Open MPI": {"OMPI_COMM_WORLD_RANK": "{rank}", "OMPI_COMM_WORLD_SIZE": "2", "OMPI_COMM_WORLD_LOCAL_RANK": "{rank}", "OMPI_COMM_WORLD_LOCAL_SIZE": "2",
+                 "PMIX_NAMESPACE": "1234"},
+    "MPICH": {"PMI_RANK": "{rank}", "PMI_SIZE": "2", "MPI_LOCALRANKID": "{rank}", "MPI_LOCALNRANKS": "2"},
+    "Slurm": {"SLURM_PROCID": "{rank}", "SLURM_LOCALID": "{rank}", "SLURM_STEP_NUM_TASKS": "2", "SLURM_STEP_NUM_NODES": "1", "SLURM_JOB_ID": "7", "SLURM_STEP_ID": "0"},
+}
+
+
+def train(bench, job, folder, *options, settings=(), environment=()):
+    command = [bench.sherd, "train", job, *options, "--set", f"run.dir={folder}"]
+    for setting in (*STEPS, *settings):
+        command += ["--set", setting]
+    clean = {k: v for k, v in os.environ.items() if not any(k in names for names in LAUNCHERS.values())}
+    return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=clean | dict(environment))
+
+
+def finish(process):
+    try:
+        said = process.communicate(timeout=60)[1]
+    except subprocess.TimeoutExpired:
+        process.kill()
+        need(False, f"not over after 60 s: {process.communicate()[1]}")
+    return process.returncode, said
+
+
+def numbers(folder):
+    return [(row["step"], row["loss"], row["grad_norm"]) for row in map(json.loads, text(folder, "metrics.jsonl").splitlines())]
+
+
+def reference(bench):
+    """A job and the numbers of its 12 steps."""
+    folder = bench.new_folder()
+    job = write_files(folder)
+    code, said = finish(train(bench, job, folder, "-n", "2"))
+    need(code == 0, said)
+    return job, numbers(folder)
+
+
+def check_joining(bench):
+    """By the variables of every launcher, with the same bits; a part of a set changes nothing."""
+    job, expected = reference(bench)
+    for launcher, variables in LAUNCHERS.items():
+        folder = bench.new_folder()
+        ranks = [train(bench, job, folder, environment={k: v.format(rank=rank) for k, v in variables.items()}) for rank in range(2)]
+        for code, said in map(finish, ranks):
+            need(code == 0, f"{launcher}: exit code {code}: {said}")
+            if "joining" in said:
+                need(f"joining a job of 2 ranks, told by {launcher}'s variables" in said, said)
+        need(numbers(folder) == expected, f"{launcher}: other numbers")
+        if launcher == "torchrun":
+            continue
+        names = list(variables)
+        for part in (names[:1], names[1:], names[:-1]):
+            code, said = finish(train(bench, job, bench.new_folder(), settings=["run.ranks=2"], environment={k: variables[k].format(rank=0) for k in part}))
+            need(code == 0 and "joining" not in said, f"{launcher}, only {part}: {code}: {said}")
+    several = {**LAUNCHERS["Slurm"], "SLURM_STEP_NUM_NODES": "2"}
+    code, said = finish(train(bench, job, bench.new_folder(), environment={k: v.format(rank=0) for k, v in several.items()}))
+    need(code == 2 and "backend that crosses hosts, NCCL or MPI" in said, f"{code}: {said}")
+    with Nodes(bench, [f"exec {bench.sherd} train {job} --set run.dir=$DIR"] * 2, ranks=1) as nodes:
+        nodes.need_ends(2, "backend that crosses hosts, NCCL or MPI")
+
+
+def check_restarts_of_training(bench):
+    """A job of which a rank is killed goes on from its newest checkpoint, with the same bits, though it was to start anew."""
+    job, expected = reference(bench)
+    for resume in ("auto", "never"):
+        folder = bench.new_folder()
+        with Job(bench.sherd, job, 2, ["train.steps=12", "checkpoint.every=3", f"checkpoint.resume={resume}", "run.timeout_s=20"], folder,
+                 options=["--max-restarts", "2", "--restart-delay", "0.1"]) as running:
+            running.wait_for(lambda: os.path.isdir(f"{folder}/checkpoints/step-00000003"), "a checkpoint")
+            for pid in running.rank_pids().values():
+                running.signal(pid, signal.SIGKILL)
+                break
+            code, said = running.wait(60), running.said()
+            need(code == 0, f"exit code {code}: {said}")
+            if "restart 1 of 2 in 0.1 s" not in said:
+                print("  note: the job was over before its rank was killed", flush=True)
+            else:
+                need("was killed by signal 9" in said and re.search(r"step-000000\d\d: \d+ of 12 steps are done", said), f"did not go on: {said}")
+        need(numbers(folder) == expected, f"resume {resume}: other numbers")
+
+
+def check_no_restarts(bench):
+    """Never for a bad job or bad data; never without being asked."""
+    job, _ = reference(bench)
+    for settings, code in ((["train.global_batch=7"], 2), (["data.train=/no/such/file"], 3)):
+        got, said = finish(train(bench, job, bench.new_folder(), "-n", "2", "--max-restarts", "5", settings=settings))
+        need(got == code and "restart" not in said, f"exit code {got}: {said}")
 
 
 # --- several nodes ----------------------------------------------------------------------------------------------------

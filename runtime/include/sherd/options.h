@@ -196,12 +196,17 @@ typedef struct sherd_options {
  * them takes its share of neighbours in this way. */
 SHERD_API int64_t sherd_micro_batch(const sherd_options *options, int32_t micro_step);
 
-/* Sets rank, world_size and rendezvous from torchrun's variables (RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE,
- * MASTER_ADDR, MASTER_PORT; TORCHELASTIC_RUN_ID and TORCHELASTIC_RESTART_COUNT tell jobs and attempts apart). Without
- * RANK and WORLD_SIZE it leaves them alone: one rank. This is the only place where the library reads the environment.
+/* Sets rank, world_size and rendezvous from the variables of the launcher that has started this process: torchrun's (RANK,
+ * WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT; TORCHELASTIC_RUN_ID and TORCHELASTIC_RESTART_COUNT
+ * tell jobs and attempts apart), else the first complete set among those of Open MPI's mpirun, MPICH's mpiexec and srun
+ * that tells of several ranks. Without such a set nothing changes.
+ *
  * Owns: `rendezvous` points to storage of the calling thread, valid until its next call; a session copies it.
- * Fails: CONFIG when the set is incomplete or a value is no number in range. */
+ * Fails: CONFIG (a variable missing though RANK or WORLD_SIZE is set, malformed, out of range, or ranks of the job are on
+ * other hosts; named). Threads: any, while nobody changes the environment. */
 SHERD_API sherd_status sherd_options_from_env(sherd_options *options);
+/* Whose variables it would take: "torchrun", "Open MPI", "MPICH" or "Slurm"; NULL: there is no complete set. */
+SHERD_API const char *sherd_launcher_from_env(void);
 
 #ifdef __cplusplus
 }
