@@ -260,7 +260,7 @@ void shd_store_guest_took(shd_store_house *house, shd_store_guest *guest, size_t
 }
 
 size_t shd_store_guest_output(const shd_store_guest *guest, const uint8_t **bytes) {
-    *bytes = guest->answer + guest->answer_sent;
+    *bytes = guest->answer ? guest->answer + guest->answer_sent : NULL;
     return guest->answer_bytes - guest->answer_sent;
 }
 

@@ -104,6 +104,14 @@ static void drop_oldest(shd_store_server *self, shd_store_stage stage) {
 
 /* --- bytes -------------------------------------------------------------------------------------------------------- */
 
+static void publish(shd_store_server *self) {
+    const shd_store_house *house = &self->house;
+    self->clients = house->counts[SHD_STORE_MEMBER];
+    self->keys = house->table.count;
+    self->bytes = house->table.bytes;
+    self->joined = house->joined;
+}
+
 static void set_blocked(shd_store_server *self, connection *link, bool blocked) {
     if (link->blocked == blocked) return;
     struct epoll_event event = {.events = blocked ? EPOLLOUT : EPOLLIN, .data.ptr = link};
@@ -122,6 +130,7 @@ static bool move(shd_store_server *self, connection *link) {
             bytes = shd_store_guest_want(guest, &in);
             if (guest->why || bytes == 0) return false;
         }
+        if (sends) publish(self); /* whoever has an answer finds in the numbers what it did */
         ssize_t moved = sends ? send(link->socket, out, bytes, MSG_NOSIGNAL) : recv(link->socket, in, bytes, 0);
         if (moved < 0 && errno == EINTR) continue;
         if (moved < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
@@ -223,14 +232,6 @@ static double look_at_all(shd_store_server *self, double now_ms) {
         due_ms = fmin(due_ms, shd_store_guest_due_ms(guest));
     }
     return self->house.woken ? now_ms : due_ms;
-}
-
-static void publish(shd_store_server *self) {
-    const shd_store_house *house = &self->house;
-    self->clients = house->counts[SHD_STORE_MEMBER];
-    self->keys = house->table.count;
-    self->bytes = house->table.bytes;
-    self->joined = house->joined;
 }
 
 static int until(double due_ms) {

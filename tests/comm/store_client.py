@@ -41,6 +41,7 @@ class Client:
         mark, answered_version, status = struct.unpack_from("<8sII", answer)
         assert mark == b"sherd-ok" and answered_version == 1, answer
         if status:
+            assert self.socket.recv(1) == b"", "the connection is closed"
             self.socket.close()
             assert answer[16:] == bytes(56), "a refusal proves nothing"
             raise Refused(REFUSALS[status])

@@ -149,6 +149,7 @@ Test(store, no_descriptor_or_memory_is_left_or_inherited) {
 
 Test(store, its_thread_takes_no_signals) {
     shd_store_server *server = rig_serve(NULL);
+    shd_store_close(rig_join(shd_store_server_port(server))); /* the thread has begun: until then libc blocks them */
     DIR *listing = opendir("/proc/self/task");
     int found = 0;
     for (struct dirent *entry; (entry = readdir(listing));) {

@@ -370,7 +370,7 @@ typedef struct impostor {
     const void *says; /* NULL: plays the server with `secret` up to a frame that it spoils at `spoilt` */
     size_t bytes;
     size_t spoilt;
-    bool silent;
+    bool silent, echoes; /* echoes: says what it hears once it has passed the welcome on */
 } impostor;
 
 static void play(const impostor *self, int socket) {
@@ -391,7 +391,12 @@ static void play(const impostor *self, int socket) {
     for (int i = 0; i < 2; i++) { /* join, and one call */
         uint8_t wire[WIRE_BYTES];
         if (!rig_receive(socket, wire, SHD_STORE_LENGTH_BYTES)) return;
-        if (!rig_receive(socket, wire, shd_store_read_length(wire) + SHD_STORE_TAG_BYTES)) return;
+        size_t bytes = shd_store_read_length(wire) + SHD_STORE_TAG_BYTES;
+        if (!rig_receive(socket, wire + SHD_STORE_LENGTH_BYTES, bytes)) return;
+        if (self->echoes) {
+            rig_send(socket, wire, SHD_STORE_LENGTH_BYTES + bytes);
+            continue;
+        }
         shd_store_write_reply(frame + SHD_STORE_BODY_AT, &(shd_store_reply){.number = 41});
         shd_store_seal(&line, frame, SHD_STORE_FIXED_BYTES);
         if (i == 1 && self->spoilt < frame_bytes) frame[SHD_STORE_NUMBER_BYTES + self->spoilt] ^= 16;
@@ -446,6 +451,8 @@ Test(store, an_impostor_is_found_out) {
     cr_assert(strstr(sherd_last_error(), "another secret"), "%s", sherd_last_error());
     cr_assert_eq(meet_impostor(&(impostor){.silent = true}, &value), SHERD_TIMEOUT);
     cr_assert(strstr(sherd_last_error(), "said nothing"), "%s", sherd_last_error());
+    cr_assert_eq(meet_impostor(&(impostor){.echoes = true}, &value), SHERD_COMM, "its own join as the answer to it");
+    cr_assert(strstr(sherd_last_error(), "not authentic"), "%s", sherd_last_error());
     cr_assert_eq(meet_impostor(&(impostor){.spoilt = SIZE_MAX}, &value), SHERD_OK, "the real one");
     cr_assert_eq(value, 41);
     for (size_t at = 4; at < shd_store_sent_bytes(SHD_STORE_FIXED_BYTES); at += 5)
