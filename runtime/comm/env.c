@@ -18,7 +18,7 @@ typedef struct variables {
     const char *rank, *world_size, *local_rank;
     const char *local_world_size; /* NULL: `nodes` tells instead */
     const char *nodes;
-    const char *ids[MAX_IDS];      /* which together are of one job alone; none: the parent is, which all ranks share */
+    const char *ids[MAX_IDS];      /* which together are of one job alone; none: the launcher's process is */
     const char *attempts[MAX_IDS]; /* and these, where they are set, of one attempt of it */
 } variables;
 
@@ -130,25 +130,50 @@ static const variables *find(void) {
     return NULL;
 }
 
-/* What all ranks of a host share where their launcher names no job: the process that has started them. */
-static uint64_t hash_parent(void) {
-    char path[64], text[1024] = "";
-    snprintf(path, sizeof path, "/proc/%d/stat", (int)getppid());
+/* What a file of a process in /proc holds, in `text`, which has room for `room` bytes and gets a 0 at its end. */
+static size_t read_process(pid_t pid, const char *name, char *text, size_t room) {
+    char path[64];
+    snprintf(path, sizeof path, "/proc/%d/%s", (int)pid, name);
     FILE *file = fopen(path, "re");
-    if (!file) return 0;
-    size_t got = fread(text, 1, sizeof text - 1, file);
-    fclose(file);
+    size_t got = file ? fread(text, 1, room - 1, file) : 0;
+    if (file) fclose(file);
     text[got] = 0;
-    /* Field 22, the start, tells it from another process of its number; field 2 is a name in brackets, of anything. */
+    return got;
+}
+
+/* Whether the process was started with the variable. */
+static bool was_told(pid_t pid, const char *variable) {
+    char text[16384];
+    size_t got = read_process(pid, "environ", text, sizeof text), length = strlen(variable);
+    for (size_t at = 0; at < got; at += strlen(text + at) + 1)
+        if (!strncmp(text + at, variable, length) && text[at + length] == '=') return true;
+    return false;
+}
+
+/* Field `number` of /proc/PID/stat, from 3 on: field 2 is a name in brackets, of anything. "": there is none. */
+static const char *read_stat(pid_t pid, int number, char *text, size_t room) {
+    read_process(pid, "stat", text, room);
     char *at = strrchr(text, ')');
-    for (int field = 2; at && field < 22; field++) at = strchr(at + 1, ' ');
-    if (at) at[1 + strcspn(at + 1, " ")] = 0;
-    return shd_hash_text((uint64_t)getppid(), at ? at + 1 : "");
+    for (int field = 2; at && field < number; field++) at = strchr(at + 1, ' ');
+    if (!at) return "";
+    at[1 + strcspn(at + 1, " ")] = 0;
+    return at + 1;
+}
+
+/* What all ranks of a host share where their launcher names no job: the process that has started them, or the shells
+ * around them, told from another of its number by when it was started. */
+static uint64_t hash_launcher(const variables *set) {
+    enum { PARENT = 4, START = 22, MOST_SHELLS = 32 };
+    char text[1024];
+    pid_t pid = getppid();
+    for (int i = 0; i < MOST_SHELLS && pid > 1 && was_told(pid, set->rank); i++)
+        pid = (pid_t)atoi(read_stat(pid, PARENT, text, sizeof text));
+    return shd_hash_text((uint64_t)pid, read_stat(pid, START, text, sizeof text));
 }
 
 /* A name that only ranks of the same job and attempt make: readable at the front, a hash of every part at the end. */
 static void print_name(const variables *set, char *name, size_t name_bytes) {
-    uint64_t hash = set->ids[0] ? 0 : hash_parent();
+    uint64_t hash = set->ids[0] ? 0 : hash_launcher(set);
     for (int i = 0; i < MAX_IDS && set->ids[i]; i++) hash = shd_hash_text(hash, getenv(set->ids[i]));
     for (int i = 0; i < MAX_IDS && set->attempts[i]; i++) {
         const char *text = getenv(set->attempts[i]);
