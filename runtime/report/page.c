@@ -21,16 +21,19 @@ static void write_head(shd_text *out, const shd_run_record *record) {
     shd_text_add(out, " &middot; sherd report</title>\n<style>\n%s</style>\n</head>\n<body>\n", shd_page_style);
 }
 
-/* Of training, until each column begins. NULL: rows do not tell, or memory is out. */
-static double *sum_times(const shd_history *history) {
+/* Of training, until each column begins; *out is NULL where rows do not tell. Owns: shd_free(*out). */
+static sherd_status sum_times(const shd_history *history, double **out) {
     const shd_curve *curve = shd_history_find(history, "step_ms");
-    double *elapsed_ms = curve ? shd_alloc((size_t)history->column_count, sizeof *elapsed_ms) : NULL;
-    double sum = 0;
-    for (int32_t c = 0; elapsed_ms && c < history->column_count; c++) {
+    *out = NULL;
+    if (!curve) return SHERD_OK;
+    double *elapsed_ms = shd_alloc((size_t)history->column_count, sizeof *elapsed_ms), sum = 0;
+    if (!elapsed_ms) return shd_fail(SHERD_MEMORY, "out of memory for the times of a report");
+    for (int32_t c = 0; c < history->column_count; c++) {
         elapsed_ms[c] = sum;
         sum += curve->columns[c].sum;
     }
-    return elapsed_ms;
+    *out = elapsed_ms;
+    return SHERD_OK;
 }
 
 /* What breaks the course of a run. */
@@ -70,7 +73,8 @@ static sherd_status write_course(shd_text *out, const shd_run_record *record) {
         shd_text_add(out, "<p>metrics.jsonl has no rows yet.</p>\n");
         return SHERD_OK;
     }
-    double *elapsed_ms = sum_times(&record->history);
+    double *elapsed_ms;
+    SHD_TRY(sum_times(&record->history, &elapsed_ms));
     canvas.elapsed_ms = elapsed_ms;
     take_guides(&canvas, record);
     shd_page_lanes(&canvas, record);

@@ -151,13 +151,15 @@ static sherd_status read_checkpoints(shd_run_record *record) {
     return note(record, shd_checkpoint_list_folders(record->checkpoint_dir, &record->checkpoints), "checkpoints");
 }
 
-/* The job of runs that have no provenance.json, and the size of the model. */
-static sherd_status read_newest(shd_run_record *record) {
+/* Where the complete ones stand; of the newest the job, which older runs have nowhere else, and the size of the model. */
+static sherd_status take_checkpoints(shd_run_record *record) {
     const shd_checkpoint_entry *newest = NULL;
     shd_checkpoint *checkpoint;
-    for (int64_t i = 0; i < record->checkpoints.count; i++)
-        if (record->checkpoints.entries[i].is_step && !record->checkpoints.entries[i].flaw)
-            newest = &record->checkpoints.entries[i];
+    for (int64_t i = 0; i < record->checkpoints.count; i++) {
+        if (!record->checkpoints.entries[i].is_step || record->checkpoints.entries[i].flaw) continue;
+        newest = &record->checkpoints.entries[i];
+        SHD_TRY(mark_lane(record, "on disk", newest->step));
+    }
     if (!newest) return SHERD_OK;
     /* Retention may remove it meanwhile: that is no failure of the report. */
     sherd_status status = shd_checkpoint_open(newest->path, &checkpoint);
@@ -191,7 +193,7 @@ sherd_status shd_run_record_read(const char *dir, shd_run_record *record) {
     const json_t *parameters = json_object_get(json_object_get(record->provenance, "plan"), "parameters");
     if (json_is_integer(parameters)) record->parameter_count = (int64_t)json_integer_value(parameters);
     SHD_TRY(read_checkpoints(record));
-    return read_newest(record);
+    return take_checkpoints(record);
 }
 
 void shd_run_record_release(shd_run_record *record) {

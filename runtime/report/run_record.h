@@ -23,7 +23,7 @@ typedef struct shd_record_event {
     char *kind, *text;
 } shd_record_event;
 
-/* All events of one kind. */
+/* All events of one kind; "on disk": complete checkpoints. */
 typedef struct shd_record_lane {
     char kind[32];
     int64_t count;
