@@ -16,6 +16,6 @@ trap 'rm -rf "$page"' EXIT
 sandbox=
 [ "$(id -u)" -ne 0 ] || sandbox=--no-sandbox
 # shellcheck disable=SC2086 # nothing, or one option
-chromium --headless $sandbox --disable-gpu --hide-scrollbars --blink-settings=preferredColorScheme=1 --window-size=1100,1180 \
+chromium --headless $sandbox --disable-gpu --hide-scrollbars --blink-settings=preferredColorScheme=1 --window-size=1100,1120 \
     --screenshot="$folder/report.png" "file://$page/report.html" 2>/dev/null
 ls -l "$folder/report.png"
