@@ -34,6 +34,7 @@ typedef struct watcher {
     job_result *result; /* rank 0's; else NULL */
     bool stops, asks;
     int64_t stop_step, asking_step, step, calls;
+    int32_t nap_ms;
 } watcher;
 
 static void stepped(void *user, const shd_train_step *row) {
@@ -49,6 +50,7 @@ static void stepped(void *user, const shd_train_step *row) {
 
 static uint32_t stopping(void *user) {
     const watcher *watch = user;
+    if (watch->nap_ms > 0) usleep((useconds_t)watch->nap_ms * 500); /* asked twice a step */
     return watch->stops && watch->step >= watch->stop_step;
 }
 
@@ -97,6 +99,7 @@ static sherd_status run_rank(const shd_job *job, int32_t rank, const char *name,
 typedef struct orders {
     int32_t stopping_rank, asking_rank; /* -1: none */
     int64_t stop_step, asking_step;
+    int32_t slow_rank, nap_ms;
 } orders;
 
 static watcher watcher_of(const orders *told, int32_t rank, job_result *result) {
@@ -104,7 +107,8 @@ static watcher watcher_of(const orders *told, int32_t rank, job_result *result) 
                      .stops = rank == told->stopping_rank,
                      .asks = rank == told->asking_rank,
                      .stop_step = told->stop_step,
-                     .asking_step = told->asking_step};
+                     .asking_step = told->asking_step,
+                     .nap_ms = rank == told->slow_rank ? told->nap_ms : 0};
 }
 
 static void run_ordered(const char *text, const char *const *settings, const orders *told, job_result *out) {
@@ -147,6 +151,11 @@ void run_job_asking(const char *text, const char *const *settings, int64_t askin
     bool several = false;
     for (int32_t i = 0; settings && settings[i]; i++) several |= strcmp(settings[i], "run.ranks=2") == 0;
     const orders told = {.stopping_rank = -1, .asking_rank = several, .asking_step = asking_step};
+    run_ordered(text, settings, &told, out);
+}
+
+void run_job_slowly(const char *text, const char *const *settings, int32_t slow_rank, int32_t nap_ms, job_result *out) {
+    const orders told = {.stopping_rank = -1, .asking_rank = -1, .slow_rank = slow_rank, .nap_ms = nap_ms};
     run_ordered(text, settings, &told, out);
 }
 

@@ -28,6 +28,8 @@ void run_job_stopping(const char *text, const char *const *settings, int32_t sto
                       job_result *out);
 /* The same, and rank 1, or the only one, asks for a checkpoint after `asking_step` steps. */
 void run_job_asking(const char *text, const char *const *settings, int64_t asking_step, job_result *out);
+/* The same, and rank `slow_rank` sleeps for `nap_ms` in every step. */
+void run_job_slowly(const char *text, const char *const *settings, int32_t slow_rank, int32_t nap_ms, job_result *out);
 void run_job(const char *text, const char *const *settings, job_result *out);
 /* Loads and checks, without running. */
 sherd_status check_job(const char *text, const char *const *settings);
