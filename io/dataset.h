@@ -1,5 +1,5 @@
-/* A job's data: one source, or a weighted mixture of sources, as one row of sequences without end. Sources are of tokens
- * (tokens.h) or of arrays (arrays.h), whose samples stand here for sequences.
+/* A job's data: one source, or a weighted mixture of sources, as one row of sequences without end. Sources are of
+ * tokens (tokens.h) or of arrays (arrays.h), whose samples stand here for sequences.
  *
  * Sequence number q of the run decides everything: the source (mixture.h), the sequence's number within it, its epoch
  * and its place there (order.h). So ranks, stages and resumed runs agree without a word, and a checkpoint stores q. */

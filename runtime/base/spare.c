@@ -19,7 +19,8 @@ int64_t shd_memory_available(void) {
     return line ? strtoll(line + strlen("MemAvailable:"), NULL, 10) * 1024 : INT64_MAX;
 }
 
-/* The number in the file `name` of the control group `group`, a path below where groups are mounted; -1: none is said. */
+/* The number in the file `name` of the control group `group`, a path below where groups are mounted; -1: none is said.
+ * */
 static int64_t read_group(const char *group, const char *name) {
     char path[GROUP_BYTES + 64], text[32] = {0};
     snprintf(path, sizeof path, "/sys/fs/cgroup%s/%s", group, name);
@@ -54,8 +55,9 @@ static void find_group(char group[GROUP_BYTES]) {
     snprintf(group, GROUP_BYTES, "%.*s", (int)length, line ? line + 3 : "");
 }
 
-/* What this process' control group, and those around it, may still take (`left`), or may take in all; INT64_MAX: nothing
- * limits them. A container sees its own limit as that of the topmost group, a system with the old control groups none. */
+/* What this process' control group, and those around it, may still take (`left`), or may take in all; INT64_MAX:
+ * nothing limits them. A container sees its own limit as that of the topmost group, a system with the old control
+ * groups none. */
 static int64_t group_limit(bool left) {
     char group[GROUP_BYTES];
     int64_t least = INT64_MAX;

@@ -15,8 +15,8 @@ int64_t shd_memory_total(void);
 int64_t shd_memory_available(void);
 /* The same, or what is left to the control group where that is less. */
 int64_t shd_memory_free(void);
-/* Whether `bytes` more leave it enough for everybody else. The kernel would sooner kill processes, ours or others', than
- * refuse a page, so refusing is done by whoever takes many. */
+/* Whether `bytes` more leave it enough for everybody else. The kernel would sooner kill processes, ours or others',
+ * than refuse a page, so refusing is done by whoever takes many. */
 bool shd_memory_can_spare(int64_t bytes);
 /* Whether the limit on the process's address space (RLIMIT_AS, `ulimit -v`) leaves room for `bytes` more. */
 bool shd_memory_can_map(int64_t bytes);

@@ -106,8 +106,7 @@ static void say_verdict(const shd_doctor_report *report, double seconds) {
         printf("\nall good, in %.1f s\n", seconds);
 }
 
-/* As training would end for the first error, where that says something of the job or its data. */
-static int exit_code(const shd_doctor_report *report) {
+int shd_doctor_report_exit_code(const shd_doctor_report *report) {
     if (report->errors == 0) return SHD_EXIT_DONE;
     int code = shd_status_exit_code(report->first);
     return code == SHD_EXIT_USAGE || code == SHD_EXIT_DATA ? code : SHD_EXIT_FAILED;
@@ -115,7 +114,7 @@ static int exit_code(const shd_doctor_report *report) {
 
 int shd_doctor_report_finish(shd_doctor_report *report, const char *job) {
     const char *verdict = report->errors > 0 ? "error" : report->warnings > 0 ? "warning" : "ok";
-    int code = exit_code(report);
+    int code = shd_doctor_report_exit_code(report);
     double seconds = now_s() - report->start_s;
     if (!report->json) {
         say_verdict(report, seconds);

@@ -17,6 +17,8 @@ typedef struct shd_doctor_report {
 void shd_doctor_report_init(shd_doctor_report *report, bool json);
 /* A shd_finding_sink; `report` is the report. */
 void shd_doctor_report_take(void *report, const shd_finding *finding);
+/* As training would end for the first error, where that says something of the job or its data; else 1, or 0. */
+int shd_doctor_report_exit_code(const shd_doctor_report *report);
 /* Says how it stands. `job`: its path, or NULL. Returns the exit code, and ends the report. */
 int shd_doctor_report_finish(shd_doctor_report *report, const char *job);
 

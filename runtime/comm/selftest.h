@@ -1,7 +1,8 @@
-/* A test of the collectives that ranks will use, by those ranks: of what they compute, in every element, and of how fast.
+/* A test of the collectives that ranks will use, by those ranks: of what they compute, in every element, and of how
+ * fast.
  *
- * Every value is worked out anew by who checks it, from its rank and place alone. Values differ wildly in size, so that a
- * sum in another order, or of other ranks, has other bits. */
+ * Every value is worked out anew by who checks it, from its rank and place alone. Values differ wildly in size, so
+ * that a sum in another order, or of other ranks, has other bits. */
 #ifndef SHD_COMM_SELFTEST_H
 #define SHD_COMM_SELFTEST_H
 

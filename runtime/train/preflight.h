@@ -6,8 +6,8 @@
 #include "io/job.h"
 #include "runtime/session/setup.h"
 
-/* Whether the machine has the memory that all ranks take together, were it empty, and a process's address space has room
- * for what a rank maps. Fails: CONFIG (both numbers, and what to lower), MEMORY (the limit, and what to do). */
+/* Whether the machine has the memory that all ranks take together, were it empty, and a process's address space has
+ * room for what a rank maps. Fails: CONFIG (both numbers, and what to lower), MEMORY (the limit, and what to do). */
 sherd_status shd_preflight_memory(const shd_job *job, const shd_plan *plan);
 
 /* What a checkpoint of the job takes, uncompressed, over all ranks. */
@@ -23,12 +23,12 @@ typedef struct shd_preflight_room {
 } shd_preflight_room;
 
 /* Looks, without making anything, whether checkpoint.dir and log.dir are folders, or can be made, and can be written,
- * and whether there is room for one checkpoint. *room is undefined after a failure. Fails: DATA (the key with its place, the folder,
- * the cause). */
+ * and whether there is room for one checkpoint. *room is undefined after a failure. Fails: DATA (the key with its
+ * place, the folder, the cause). */
 sherd_status shd_preflight_outputs(const shd_job *job, const shd_plan *plan, shd_preflight_room *room);
 
-/* Whether another job holds checkpoint.dir or log.dir at this moment. Nothing is made, and no lock is kept. Fails: IO (as
- * shd_claim_take does then, with the holder). */
+/* Whether another job holds checkpoint.dir or log.dir at this moment. Nothing is made, and no lock is kept. Fails: IO
+ * (as shd_claim_take does then, with the holder). */
 sherd_status shd_preflight_claimable(const shd_job *job);
 
 /* The right to write checkpoint.dir and log.dir, for as long as the process and those it has started live: a lock

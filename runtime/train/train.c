@@ -12,6 +12,7 @@
 #include "runtime/base/status.h"
 #include "runtime/session/setup.h"
 #include "runtime/train/checks/checkup.h"
+#include "runtime/train/checks/executable.h"
 #include "runtime/train/evaluate.h"
 #include "runtime/train/feed.h"
 #include "runtime/train/fill.h"
@@ -435,6 +436,7 @@ static sherd_status start(job_run *run) {
     SHD_TRY(shd_session_create_recorded(&run->options, shd_model_describe(run->model), run->hooks->recorder,
                                         &run->session));
     run->pool = shd_session_pool(run->session);
+    SHD_TRY(shd_executable_compare(run->session));
     /* Every rank has opened the files by itself: a glob may have found another file meanwhile. */
     SHD_TRY(shd_session_compare(run->session, "data", shd_dataset_fingerprint(run->training_data)));
     if (run->validation_data)

@@ -4,8 +4,8 @@
 
 #include "runtime/train/checks/checkup.h"
 
-/* Says what it has found in *out. A status other than OK is an error, whose text is sherd_last_error(); shd_finding_advise
- * may have said what to do. */
+/* Says what it has found in *out. A status other than OK is an error, whose text is sherd_last_error();
+ * shd_finding_advise may have said what to do. */
 typedef sherd_status (*shd_check_fn)(shd_checkup *checkup, shd_finding *out);
 
 typedef struct shd_check {

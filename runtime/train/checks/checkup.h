@@ -1,8 +1,8 @@
 /* The flight check: a machine, and a job on it, looked at by one small check after another, before hours are spent.
  *
  * All checks stand in one table (checkup.c), in the order in which they are made; each finds one thing, leaves what it
- * has opened to those after it, and says in one line what it has found. `sherd train` makes those marked QUICK before it
- * starts ranks, and ends at the first error; `sherd doctor` makes all. What real ranks find (trial.h) is judged here
+ * has opened to those after it, and says in one line what it has found. `sherd train` makes those marked QUICK before
+ * it starts ranks, and ends at the first error; `sherd doctor` makes all. What real ranks find (trial.h) is judged here
  * too. No check writes where the job writes: what is measured of a disk is measured in a file that has no name. */
 #ifndef SHD_TRAIN_CHECKS_CHECKUP_H
 #define SHD_TRAIN_CHECKS_CHECKUP_H
@@ -41,8 +41,8 @@ typedef void (*shd_finding_sink)(void *user, const shd_finding *finding);
 void shd_checkup_init(shd_checkup *checkup, const shd_job *job);
 void shd_checkup_fini(shd_checkup *checkup);
 
-/* Makes, in order, the checks marked with one of the bits of `when`. A failed check is a finding, and fails nothing here:
- * those that need what it should have left are SKIPPED. */
+/* Makes, in order, the checks marked with one of the bits of `when`. A failed check is a finding, and fails nothing
+ * here: those that need what it should have left are SKIPPED. */
 void shd_checkup_run(shd_checkup *checkup, unsigned when, shd_finding_sink sink, void *user);
 
 /* The same of QUICK ones, up to the first error, whose status it returns; warnings are logged. */

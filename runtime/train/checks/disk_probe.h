@@ -1,4 +1,5 @@
-/* How fast a folder's disk is, measured as checkpoints are written and read: past the page cache where that is possible. */
+/* How fast a folder's disk is, measured as checkpoints are written and read: past the page cache where that is
+ * possible. */
 #ifndef SHD_TRAIN_CHECKS_DISK_PROBE_H
 #define SHD_TRAIN_CHECKS_DISK_PROBE_H
 
@@ -13,9 +14,9 @@ typedef struct shd_disk_rates {
     bool named;  /* the file system has no files without a name: ours had one for an instant */
 } shd_disk_rates;
 
-/* Writes at most `most_bytes`, in blocks of 4 MiB, into a file in `folder` that has no name, so that nothing of it is left
- * however the process ends; makes it durable; reads it back, and compares. Ends each of the two about `most_ms` after
- * its begin, sooner when the bytes are done; one block is always measured.
+/* Writes at most `most_bytes`, in blocks of 4 MiB, into a file in `folder` that has no name, so that nothing of it is
+ * left however the process ends; makes it durable; reads it back, and compares. Ends each of the two about `most_ms`
+ * after its begin, sooner when the bytes are done; one block is always measured.
  * Fails: IO (no file, no room, other bytes than were written), MEMORY. */
 sherd_status shd_disk_probe(const char *folder, int64_t most_bytes, double most_ms, shd_disk_rates *out);
 

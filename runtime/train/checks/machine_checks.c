@@ -1,5 +1,5 @@
-/* Checks of a machine, whatever the job: what is there, tried rather than believed where that takes no more than a tenth
- * of a second. */
+/* Checks of a machine, whatever the job: what is there, tried rather than believed where that takes no more than a
+ * tenth of a second. */
 #include "io/file.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/memory.h"
@@ -105,7 +105,8 @@ sherd_status shd_check_cpu(shd_checkup *checkup, shd_finding *out) {
 
 /* --- memory ------------------------------------------------------------------------------------------------------- */
 
-/* Bytes in huge pages of the mapping that begins at `start`; -1: the kernel does not say. `key` as in /proc/self/smaps. */
+/* Bytes in huge pages of the mapping that begins at `start`; -1: the kernel does not say. `key` as in
+ * /proc/self/smaps. */
 static int64_t count_huge(const void *start, const char *key) {
     char line[256], begin[32];
     bool inside = false;
