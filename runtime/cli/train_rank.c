@@ -270,6 +270,12 @@ static int say_stopped(const rank_view *view) {
     return SHD_EXIT_SIGNAL + signal;
 }
 
+static void say_outputs(const shd_job *job) {
+    printf("metrics      %s/metrics.jsonl\ncheckpoints  %s\n", job->log.dir, job->checkpoint.dir);
+    if (job->log.tensorboard) printf("tensorboard  %s/tensorboard\n", job->log.dir);
+    if (job->log.trace_steps.count > 0) printf("traces       %s/trace\n", job->log.dir);
+}
+
 /* What ps and top show: a rank is started through /proc/self/exe and would be called "exe". */
 static void name_process(const shd_train_rank *rank) {
     char name[16];
@@ -309,7 +315,7 @@ int shd_train_rank_run(const shd_train_rank *rank) {
     if (status == SHERD_OK && !done)
         code = say_stopped(&view);
     else if (done && view.shows)
-        printf("metrics      %s/metrics.jsonl\ncheckpoints  %s\n", job->log.dir, job->checkpoint.dir);
+        say_outputs(job);
     shd_progress_fini(&view.progress);
     return code;
 }
