@@ -369,7 +369,6 @@ sherd_status shd_comm_collect(shd_comm *comm, void *all) {
 }
 
 sherd_status shd_comm_exchange(shd_comm *comm, const void *mine, int64_t bytes, void *all) {
-    SHD_TRY(shd_comm_post(comm, mine, bytes));
     int64_t now_ns = shd_clock_ns();
     int64_t number = shd_recorder_add(comm->recorder, &(shd_record){.queued_ns = now_ns,
                                                                     .started_ns = now_ns,
@@ -379,6 +378,7 @@ sherd_status shd_comm_exchange(shd_comm *comm, const void *mine, int64_t bytes, 
                                                                     .unit = -1,
                                                                     .micro_step = -1,
                                                                     .kind = SHD_RECORD_EXCHANGE});
+    SHD_TRY(shd_comm_post(comm, mine, bytes));
     SHD_TRY(shd_comm_announce(comm, SHD_COLLECTIVE_EXCHANGE, -1, bytes));
     shd_patience patience = {0};
     while (!shd_comm_posted(comm)) SHD_TRY(shd_comm_pause(comm, &patience, "EXCHANGE"));

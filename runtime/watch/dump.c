@@ -16,8 +16,9 @@
 #include <time.h>
 #include <unistd.h>
 
-/* How long ranks have to write their own dumps before others do it for them, and how often to look. */
-enum { PATIENCE_MS = 1000, LOOK_MS = 20 };
+/* How long ranks have to write their own dumps before the finder does it for them, how much longer the others stay, and
+ * how often all look. */
+enum { PATIENCE_MS = 1000, GRACE_MS = 300, LOOK_MS = 10 };
 enum { ASIDE_MAX = 10000 };
 
 /* --- folders ------------------------------------------------------------------------------------------------------ */
@@ -203,13 +204,25 @@ static sherd_status write_for_others(const shd_recorder *recorder, int32_t own, 
     return SHERD_OK;
 }
 
+/* Whoever ends first makes a launcher end, or let go, the ranks whose dumps the finder is still to write. */
+static void await_others(const shd_recorder *recorder, const char *dir) {
+    double until_ms = shd_clock_ms() + PATIENCE_MS + GRACE_MS;
+    const struct timespec nap = {.tv_nsec = LOOK_MS * 1000000L};
+    shd_recorder_head head;
+    for (int32_t rank = 0; rank < shd_recorder_world(recorder); rank++)
+        while (shd_recorder_look(recorder, rank, &head) && !is_there(dir, rank) && shd_clock_ms() < until_ms)
+            nanosleep(&nap, NULL);
+}
+
 sherd_status shd_dump_after_failure(const shd_recorder *recorder, int32_t own, const char *dir, bool *dumped) {
     int32_t finder = shd_recorder_alarmed(recorder, NULL);
     if (dumped) *dumped = false;
     if (finder < 0) return SHERD_OK;
     SHD_TRY(shd_dump_write(recorder, own, own, dir));
     if (dumped) *dumped = true;
-    return finder == own ? write_for_others(recorder, own, dir) : SHERD_OK;
+    if (finder == own) return write_for_others(recorder, own, dir);
+    await_others(recorder, dir);
+    return SHERD_OK;
 }
 
 sherd_status shd_dump_missing(const shd_recorder *recorder, const char *dir, int32_t *count) {

@@ -474,7 +474,25 @@ class Train(unittest.TestCase):
         self.assertEqual(job.wait(timeout=10), 4)
         said = job.stderr.read()
         self.assertRegex(said, r"(?m)^sherd: rank 0 waited 2 s in .* for rank 1")
-        self.assertRegex(said, r"rank 0 of 2 \(pid \d+\) gave up: another rank was lost or hung; the others were ended, 1 of them by KILL")
+        self.assertRegex(said, r"rank 0 of 2 \(pid \d+\) gave up: another rank was lost or hung; the others were ended\n")
+        folder = re.search(r"what every rank was doing is in (\S+); 'sherd debug' reads it", said)[1]
+        found = json.loads(sherd("debug", folder, "--json").stdout)
+        self.assertEqual((found["verdict"], found["rank"], found["dumps"], found["ranks"][1]["life"]), ("missing rank", 1, 2, "stopped"))
+        self.assertRegex(sherd("debug", folder).stdout, r"^verdict: missing rank\n\nRank 1 \(pid \d+ on \S+\) did not arrive: it is stopped")
+
+    def test_debug_refuses_what_are_no_dumps(self):
+        self.assertEqual(sherd("debug").returncode, 2)
+        self.assertEqual(sherd("debug", "a", "b").returncode, 2)
+        with tempfile.TemporaryDirectory() as folder:
+            for path in (folder, os.path.join(folder, "missing")):
+                done = sherd("debug", path)
+                self.assertEqual((done.returncode, done.stdout), (3, ""))
+                self.assertIn(path, done.stderr)
+            with open(os.path.join(folder, "rank-00000.json"), "w") as file:
+                file.write("{}")
+            done = sherd("debug", folder)
+            self.assertEqual((done.returncode, done.stdout), (3, ""))
+            self.assertIn("rank-00000.json is no dump of a rank", done.stderr)
 
     def test_a_killed_launcher_leaves_no_rank(self):
         for _ in range(20):

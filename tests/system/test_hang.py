@@ -12,6 +12,8 @@ start: a rank that is stopped before the ranks have met.
 
 hang: a rank that never comes back from reading its data, or from a matrix product.  Needs hang.c, compiled, at --hang.
 
+joined: the first, of ranks that another launcher has started.
+
 kill: a rank that is killed while the job starts, trains, evaluates and saves: named, with where it was.
 
 --timeout 10 gives the times of docs/DEBUGGING.md; the default takes seconds.
@@ -26,7 +28,7 @@ import sys
 import tempfile
 import time
 
-from jobs import Failure, Job, need, run_checks, write_files
+from jobs import LAUNCHER_VARIABLES, Job, need, read, run_checks, write_files
 
 LIMIT_S = 5  # from the time-out until the job is over
 GRACE_S = 3  # longer where the rank that hangs has to be killed
@@ -160,6 +162,30 @@ def check_kill(bench):
             bench.rows.append((f"killed in {phase}", took))
 
 
+def check_joined(bench):
+    """Ranks of another launcher: they make the recorder when they meet, and say themselves where the dumps are."""
+    run_dir = tempfile.mkdtemp(dir=bench.folder)
+    command = [bench.sherd, "run", "-n", "4", bench.sherd, "train", bench.job, "--set", f"run.dir={run_dir}", "--set", f"run.timeout_s={bench.timeout_s}"]
+    environment = {k: v for k, v in os.environ.items() if k not in LAUNCHER_VARIABLES}
+    launcher = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=environment)
+    try:
+        until = time.monotonic() + 60
+        while read(f"{run_dir}/metrics.jsonl").count(b"\n") < 4:
+            need(launcher.poll() is None and time.monotonic() < until, "no rows")
+            time.sleep(0.01)
+        for pid in read(f"/proc/{launcher.pid}/task/{launcher.pid}/children").split():
+            if b"RANK=2" in read(f"/proc/{int(pid)}/environ").split(b"\0"):
+                os.kill(int(pid), signal.SIGSTOP)
+        said = launcher.communicate(timeout=bench.timeout_s + LIMIT_S + 5)[1]
+    finally:
+        launcher.kill()
+        launcher.wait()
+    need(launcher.returncode == 4, f"exit code {launcher.returncode}: {said}")
+    need(f"what every rank was doing is in {run_dir}/dumps/attempt_0" in said, f"nobody says where the dumps are: {said}")
+    found = json.loads(subprocess.run([bench.sherd, "debug", f"{run_dir}/dumps/attempt_0", "--json"], capture_output=True, text=True).stdout)
+    need((found["verdict"], found["rank"], found["ranks"][2]["life"]) == ("missing rank", 2, "stopped"), f"debug: {found}; {said}")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("sherd")
@@ -170,7 +196,7 @@ def main():
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="sherd-hang-") as folder:
         bench = Bench(arguments, folder)
-        checks = {"stop": check_stop, "pause": check_pause, "start": check_start, "kill": check_kill}
+        checks = {"stop": check_stop, "pause": check_pause, "start": check_start, "kill": check_kill, "joined": check_joined}
         if arguments.hang:
             checks["hang"] = check_hang
         failed = run_checks(checks, arguments.only, bench)
