@@ -1,6 +1,7 @@
 #include "runtime/launch/nodes.h"
 
 #include "runtime/base/clock.h"
+#include "runtime/base/log.h"
 #include "runtime/base/memory.h"
 #include "runtime/base/status.h"
 #include "runtime/launch/ledger.h"
@@ -27,7 +28,8 @@ struct shd_nodes {
     shd_roll roll;
     bool attempted, stop_told, stop_heard, done_told, lost;
     shd_message other; /* the HELLO of a node that was told of another number of nodes; node_count 0: there is none */
-    bool there[SHD_ROLL_MAX_NODES]; /* who has said HELLO, and not BYE, and is not lost */
+    bool there[SHD_ROLL_MAX_NODES];     /* who has said HELLO, and not BYE, and is not lost */
+    char names[SHD_ROLL_MAX_NODES][32]; /* hosts of those */
     char host[SHD_MESSAGE_WORD_BYTES];
     char broken[256];
 };
@@ -144,14 +146,20 @@ static sherd_status check_talk(shd_nodes *nodes) {
     return shd_fail(SHERD_PEER, "node 0 of the job cannot be reached any more: %s", cause);
 }
 
+/* Who is there, to be waited for at the end. */
+static void note_presence(shd_nodes *nodes, const shd_message *message) {
+    bool hello = message->kind == SHD_MESSAGE_HELLO;
+    bool gone = message->kind == SHD_MESSAGE_BYE || message->kind == SHD_MESSAGE_LOST;
+    if ((!hello && !gone) || message->node < 0 || message->node >= SHD_ROLL_MAX_NODES) return;
+    nodes->there[message->node] = hello;
+    if (hello) snprintf(nodes->names[message->node], sizeof nodes->names[0], "%s", message->host);
+}
+
 static bool take_message(shd_nodes *nodes, shd_message *message) {
     if (!shd_ledger_take(nodes->ledger, message)) return false;
-    bool hello = message->kind == SHD_MESSAGE_HELLO,
-         gone = message->kind == SHD_MESSAGE_BYE || message->kind == SHD_MESSAGE_LOST;
-    if ((hello || gone) && message->node >= 0 && message->node < SHD_ROLL_MAX_NODES)
-        nodes->there[message->node] = hello;
+    note_presence(nodes, message);
     nodes->lost |= message->kind == SHD_MESSAGE_LOST && message->node == nodes->self;
-    if (hello && message->node_count != nodes->config->node_count) nodes->other = *message;
+    if (message->kind == SHD_MESSAGE_HELLO && message->node_count != nodes->config->node_count) nodes->other = *message;
     shd_roll_apply(&nodes->roll, message);
     return true;
 }
@@ -366,12 +374,22 @@ static bool is_alone(const shd_nodes *nodes) {
     return true;
 }
 
+static void say_unheard(const shd_nodes *nodes, int32_t node) {
+    shd_log(SHERD_LOG_WARN, "node %d (%s) did not take its leave: it may have been lost before all else", node,
+            nodes->names[node]);
+}
+
 /* The others still read what was decided. */
 static void wait_for_others(shd_nodes *nodes) {
     double until_ms = shd_clock_ms() + GOODBYE_MS;
     shd_message message;
     while (!is_alone(nodes) && shd_clock_ms() < until_ms && !shd_ledger_broken(nodes->ledger))
-        if (!take_message(nodes, &message)) await_news();
+        if (!take_message(nodes, &message))
+            await_news();
+        else if (message.kind == SHD_MESSAGE_LOST && message.node > 0)
+            say_unheard(nodes, message.node);
+    for (int32_t node = 1; node < nodes->config->node_count; node++)
+        if (nodes->there[node]) say_unheard(nodes, node);
 }
 
 void shd_nodes_leave(shd_nodes *nodes) {

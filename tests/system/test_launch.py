@@ -431,6 +431,16 @@ def check_lost_node(bench):
             print(f"  node {victim} killed: over after {time.monotonic() - began:.1f} s", flush=True)
 
 
+def check_blamed_for_a_lost_node(bench):
+    """A rank that fails because another node is gone is the first failure; that the node is gone is said all the same."""
+    with Nodes(bench, ["echo up >$DIR/up0; while [ ! -e $DIR/gone ]; do sleep 0.02; done; exit 9", "echo up >$DIR/up1; sleep 60"], ranks=1) as nodes:
+        wait_for(nodes.folder, "up0", "up1")
+        nodes.launchers[1].process.kill()
+        with open(os.path.join(nodes.folder, "gone"), "w") as file:
+            file.write("gone")
+        nodes.need_ends(9, r"rank 0 of 2 .* exit code 9", r"node 1 \(\S+\) did not take its leave", of=nodes.launchers[:1])
+
+
 def check_stopped_node(bench):
     """A node that stands still for a moment is not lost."""
     with Nodes(bench, ["echo up >$DIR/up$RANK; sleep 3"] * 2, ranks=1) as nodes:
