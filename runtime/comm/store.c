@@ -278,7 +278,10 @@ int shd_store_descriptor(const shd_store *store) { return store->socket; }
 
 void shd_store_close(shd_store *store) {
     if (!store) return;
-    if (store->socket >= 0) close(store->socket);
+    if (store->socket >= 0) {
+        (void)shutdown(store->socket, SHUT_RDWR); /* a child that has not come to its exec may hold it too */
+        close(store->socket);
+    }
     shd_free(store->out);
     shd_free(store->in);
     sodium_memzero(&store->keys, sizeof store->keys);

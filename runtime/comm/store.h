@@ -92,19 +92,19 @@ typedef struct shd_store_config {
 typedef struct shd_store shd_store;
 
 /* Connects and proves to the server, and has it prove, that both hold the secret. Where nobody listens yet, or the
- * name is not known yet, it tries again until the deadline. Fails: TIMEOUT (never reached: the last cause is told),
- * COMM (at once: refused, since the secret, the job or the build is another; or something else answers there), STATE
- * (given up), ARGUMENT, MEMORY, INTERNAL. */
+ * name is not known yet, it tries again until the deadline; one look at a name takes as long as the system's
+ * resolver does. Fails: TIMEOUT (never reached: the last cause is told), COMM (at once: refused, since the secret,
+ * the job or the build is another; or something else answers there), STATE (given up), ARGUMENT, MEMORY, INTERNAL. */
 sherd_status shd_store_connect(const shd_store_config *config, shd_store **store);
 
 /* Calls on a store. Threads: one at a time; a second thread connects for itself.
  *
- * Keys are texts of 1 to SHD_STORE_KEY_BYTES bytes; values any bytes, none included. All calls are atomic, and
- * once one has returned, everybody's later calls see what it did. All fail with PEER (the server is gone, which is
- * known at once when it ends and within half a minute when its machine or the network does; the store stays dead),
- * TIMEOUT (no answer in time; the store can be used on, and what was asked for may still happen), COMM (an answer
- * that is not the server's; the store stays dead), STATE (given up), ARGUMENT (key or value too large), MEMORY (its
- * server is full, or this process). */
+ * Keys are texts of 1 to SHD_STORE_KEY_BYTES bytes; values any bytes, none included. All calls are atomic, and once
+ * one has returned, everybody's later calls see what it did. All fail with PEER (the server is gone, which is known
+ * at once when it ends and within half a minute when its machine or the network does; the store stays dead), TIMEOUT
+ * (no answer in time; the store can be used on, and what was asked for may still happen), COMM (an answer that is
+ * not the server's; the store stays dead), STATE (given up), ARGUMENT (key or value too large), MEMORY (its server
+ * is full, or this process). */
 
 sherd_status shd_store_set(shd_store *store, const char *key, const void *value, size_t value_bytes);
 /* Waits until `key` is there, `timeout_s` at most; 0 only looks. `value` has a 0 behind its last byte, so that a

@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -145,6 +146,39 @@ Test(store, no_descriptor_or_memory_is_left_or_inherited) {
     shd_store_server_stop(NULL);
     cr_assert_eq(count_open(), open_before);
     cr_assert_eq(shd_memory_held(SHD_MEMORY_OBJECTS), held);
+}
+
+Test(store, a_child_that_has_not_come_to_its_exec_changes_nothing) {
+    shd_store_server *server = rig_serve(NULL);
+    int32_t port = shd_store_server_port(server);
+    shd_store *stores[8];
+    for (int i = 0; i < 8; i++) stores[i] = rig_join(port);
+    pid_t child = fork(); /* it holds every end of every connection */
+    if (child == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        for (;;) pause();
+    }
+    for (int i = 0; i < 8; i += 2) shd_store_close(stores[i]);
+    shd_store_server_stats stats;
+    for (int i = 0; i < 500; i++) {
+        shd_store_server_get_stats(server, &stats);
+        if (stats.clients == 4) break;
+        usleep(10000);
+    }
+    cr_assert_eq(stats.clients, 4, "the server sees who has gone");
+    for (int i = 0; i < 8; i += 2) stores[i] = rig_join(port);
+    for (int i = 0; i < 8; i++) cr_assert_eq(shd_store_add(stores[i], "n", 1, NULL), SHERD_OK);
+    cr_assert_str_eq(rig_text(stores[0], "n"), "8");
+    double cpu_ms = rig_cpu_ms();
+    usleep(300000);
+    cr_assert_lt(rig_cpu_ms() - cpu_ms, 100, "nothing that is closed wakes it");
+    shd_store_server_stop(server);
+    for (int i = 0; i < 8; i++) {
+        cr_assert_eq(shd_store_add(stores[i], "n", 1, NULL), SHERD_PEER);
+        shd_store_close(stores[i]);
+    }
+    cr_assert_eq(try_at(NULL, port, 0.5), SHERD_TIMEOUT, "nobody listens");
+    rig_kill(child);
 }
 
 Test(store, its_thread_takes_no_signals) {
