@@ -37,10 +37,12 @@ static const char *writer_of(const shd_rank_dump *rank, char *out, size_t bytes)
 static json_t *rank_json(const shd_rank_dump *rank) {
     char by[24];
     if (!rank->there) return json_pack("{s:i, s:b}", "rank", rank->rank, "dump", 0);
-    return json_pack("{s:i, s:b, s:s, s:i, s:s, s:s, s:s, s:f, s:s, s:I}", "rank", rank->rank, "dump", 1, "host",
+    json_t *stack = json_array();
+    for (int32_t i = 0; i < rank->frame_count; i++) json_array_append_new(stack, json_string(rank->stack[i]));
+    return json_pack("{s:i, s:b, s:s, s:i, s:s, s:s, s:s, s:f, s:s, s:I, s:o}", "rank", rank->rank, "dump", 1, "host",
                      rank->host, "pid", rank->pid, "life", rank->life, "at", rank->where_kind, "where", rank->where,
                      "since_s", since_s(rank), "written_by", writer_of(rank, by, sizeof by), "events",
-                     (json_int_t)rank->event_count);
+                     (json_int_t)rank->event_count, "stack", stack);
 }
 
 static json_t *or_null(bool known, json_int_t value) { return known ? json_integer(value) : json_null(); }
@@ -67,6 +69,13 @@ static int print_json(const shd_dumps *dumps, const shd_judgement *judgement) {
     return SHD_EXIT_DONE;
 }
 
+/* Of the culprit, if it told. */
+static void print_stack(const shd_rank_dump *rank) {
+    if (rank->frame_count == 0) return;
+    printf("\nrank %d was in\n", rank->rank);
+    for (int32_t i = 0; i < rank->frame_count; i++) printf("  %s\n", rank->stack[i]);
+}
+
 static void print_words(const shd_dumps *dumps, const shd_judgement *judgement) {
     int32_t by = -1;
     const char *alarm = alarm_of(dumps, &by);
@@ -83,6 +92,8 @@ static void print_words(const shd_dumps *dumps, const shd_judgement *judgement) 
         else
             printf("%4d %8s  %-9s %-12s%s\n", r, "", "no dump", "", mark);
     }
+    if (judgement->rank >= 0 && dumps->ranks[judgement->rank].written_by != judgement->rank)
+        print_stack(&dumps->ranks[judgement->rank]);
 }
 
 static int run(const shd_command *command, int argc, char **argv) {

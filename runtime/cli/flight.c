@@ -2,10 +2,13 @@
 
 #include "runtime/cli/options.h"
 #include "runtime/watch/dump.h"
+#include "runtime/watch/stack.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <sherd/status.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -19,6 +22,30 @@ int shd_flight_renew(int last, int32_t rank_count) {
 
 void shd_flight_settle(const shd_job *job) {
     if (shd_dump_settle(job->log.dir) != SHERD_OK) shd_say_error("%s", sherd_last_error());
+}
+
+/* Whose stack is asked for: a handler has nothing else to know it by. */
+static shd_recorder *served;
+
+/* Asked only when the job is lost: that not all of this is safe within a handler can cost no more than the answer. */
+static void tell_stack(int signal, siginfo_t *info, void *context) {
+    char text[SHD_RECORDER_STACK_BYTES];
+    shd_stack stack;
+    int cause = errno;
+    (void)signal;
+    (void)info;
+    shd_stack_take_at(context, &stack);
+    shd_stack_join(&stack, text, sizeof text);
+    shd_recorder_put_stack(served, text);
+    errno = cause;
+}
+
+void shd_flight_serve(shd_recorder *recorder) {
+    int number = SIGRTMIN + 3;
+    const struct sigaction action = {.sa_sigaction = tell_stack, .sa_flags = SA_SIGINFO | SA_RESTART};
+    if (!recorder) shd_recorder_offer_stack(served, 0);
+    served = recorder;
+    if (recorder && !sigaction(number, &action, NULL)) shd_recorder_offer_stack(recorder, number);
 }
 
 void shd_flight_dump_dir(const shd_job *job, char *out, size_t bytes) {

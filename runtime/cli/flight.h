@@ -12,6 +12,9 @@ int shd_flight_renew(int last, int32_t rank_count);
 /* Before a job starts: dumps of an earlier run are moved aside. What cannot be is only said. */
 void shd_flight_settle(const shd_job *job);
 
+/* From now on this rank can be asked for its stack, by a signal that nobody else uses; NULL: no longer. */
+void shd_flight_serve(shd_recorder *recorder);
+
 /* The folder of this attempt's dumps: its number is TORCHELASTIC_RESTART_COUNT. */
 void shd_flight_dump_dir(const shd_job *job, char *out, size_t bytes);
 

@@ -305,7 +305,9 @@ int shd_train_rank_run(const shd_train_rank *rank) {
                                    .recorder = recorder,
                                    .dump_dir = dump_dir,
                                    .user = &view};
+    shd_flight_serve(recorder);
     sherd_status status = shd_train_run(job, rank->place, &hooks);
+    shd_flight_serve(NULL);
     shd_recorder_close(recorder);
     alarm(0);
     bool done = status == SHERD_OK && !view.summary.stopped;

@@ -42,6 +42,8 @@ struct part {
     char host[SHD_RECORDER_HOST_BYTES];
     char alarm[SHD_RECORDER_TEXT_BYTES]; /* written before `alarmed` names this rank, never after */
     char kinds[SHD_RECORD_KINDS][SHD_RECORDER_NAME_BYTES];
+    _Atomic int32_t stack_signal, stack_bytes; /* bytes: set when it is there */
+    char stack[SHD_RECORDER_STACK_BYTES];
     _Atomic int32_t unit_text_bytes; /* set when they are there */
     char units[UNIT_TEXT_BYTES];     /* names one after another, each with its 0 */
     _Alignas(LINE_BYTES) struct slot ring[SHD_RECORDER_EVENTS];
@@ -219,6 +221,17 @@ void shd_recorder_await(shd_recorder *recorder, int64_t number) {
     if (recorder) PUT(recorder->own->awaited, number + 1);
 }
 
+void shd_recorder_offer_stack(shd_recorder *recorder, int32_t signal) {
+    if (recorder) atomic_store(&recorder->own->stack_signal, signal);
+}
+
+void shd_recorder_put_stack(shd_recorder *recorder, const char *text) {
+    if (!recorder || atomic_load(&recorder->own->stack_bytes)) return;
+    size_t bytes = strnlen(text, SHD_RECORDER_STACK_BYTES - 1);
+    memcpy(recorder->own->stack, text, bytes);
+    atomic_store(&recorder->own->stack_bytes, (int32_t)bytes);
+}
+
 void shd_recorder_alarm(shd_recorder *recorder, const char *text) {
     int32_t none = 0;
     if (!recorder || atomic_load(&recorder->head->alarmed)) return;
@@ -260,6 +273,7 @@ bool shd_recorder_look(const shd_recorder *recorder, int32_t rank, shd_recorder_
         .activity = (shd_activity)GET(part->activity),
         .activity_step = GET(part->activity_step),
         .activity_since_ns = GET(part->activity_since_ns),
+        .stack_signal = atomic_load(&part->stack_signal),
         .unix_offset_ns = part->unix_offset_ns,
     };
     copy_text(out->host, sizeof out->host, part->host, sizeof part->host);
@@ -288,6 +302,15 @@ bool shd_recorder_read(const shd_recorder *recorder, int32_t rank, int64_t numbe
     };
     if (GET(slot->sequence) != (uint64_t)number + 1) return false;
     *out = seen;
+    return true;
+}
+
+bool shd_recorder_stack(const shd_recorder *recorder, int32_t rank, char out[SHD_RECORDER_STACK_BYTES]) {
+    const struct part *part = part_of(recorder, rank);
+    int32_t bytes = part ? atomic_load(&part->stack_bytes) : 0;
+    if (bytes <= 0 || bytes >= SHD_RECORDER_STACK_BYTES) return false;
+    memcpy(out, part->stack, (size_t)bytes);
+    out[bytes] = 0;
     return true;
 }
 

@@ -20,7 +20,8 @@ enum {
     SHD_RECORDER_EVENTS = 4096,
     SHD_RECORDER_NAME_BYTES = 24,
     SHD_RECORDER_TEXT_BYTES = 768,
-    SHD_RECORDER_HOST_BYTES = 64
+    SHD_RECORDER_HOST_BYTES = 64,
+    SHD_RECORDER_STACK_BYTES = 2048
 };
 
 /* What a record is of. Instructions of step programs follow those of the layers above and below. */
@@ -107,6 +108,11 @@ void shd_recorder_end(shd_recorder *recorder, int64_t number, int64_t now_ns);
  * another instruction, which waits for other ranks. */
 void shd_recorder_await(shd_recorder *recorder, int64_t number);
 
+/* By this signal, sent to its thread, the rank can be asked for its stack; and its answer, frames as lines. put: also from
+ * the signal's handler; the first answer stands. */
+void shd_recorder_offer_stack(shd_recorder *recorder, int32_t signal);
+void shd_recorder_put_stack(shd_recorder *recorder, const char *text);
+
 /* Somebody found that the job hangs or that a rank is lost: `text`, the verdict, stands if it is the first. Threads: any
  * rank's. */
 void shd_recorder_alarm(shd_recorder *recorder, const char *text);
@@ -124,6 +130,7 @@ typedef struct shd_recorder_head {
     int64_t first;
     shd_activity activity;
     int64_t activity_step, activity_since_ns;
+    int32_t stack_signal;   /* 0: it cannot be asked for its stack */
     int64_t unix_offset_ns; /* to be added to times for those since 1970 */
     char host[SHD_RECORDER_HOST_BYTES];
 } shd_recorder_head;
@@ -132,6 +139,9 @@ bool shd_recorder_look(const shd_recorder *recorder, int32_t rank, shd_recorder_
 
 /* Record `number` of `rank`, whole; false when it is no longer there, or not yet. */
 bool shd_recorder_read(const shd_recorder *recorder, int32_t rank, int64_t number, shd_record *out);
+
+/* The stack that a rank has told; false when it has not. */
+bool shd_recorder_stack(const shd_recorder *recorder, int32_t rank, char out[SHD_RECORDER_STACK_BYTES]);
 
 /* "REDUCE h.2", "EXCHANGE". */
 void shd_recorder_print(const shd_recorder *recorder, int32_t rank, const shd_record *record, char *out, size_t bytes);

@@ -2,6 +2,7 @@
 
 #include "runtime/base/clock.h"
 #include "runtime/base/status.h"
+#include "runtime/base/utf8.h"
 #include "runtime/comm/standing.h"
 #include "runtime/watch/stack.h"
 
@@ -18,7 +19,7 @@
 
 /* How long ranks have to write their own dumps before the finder does it for them, how much longer the others stay, and
  * how often all look. */
-enum { PATIENCE_MS = 1000, GRACE_MS = 300, LOOK_MS = 10 };
+enum { PATIENCE_MS = 1000, GRACE_MS = 500, LOOK_MS = 10, STACK_MS = 300 };
 enum { ASIDE_MAX = 10000 };
 
 /* --- folders ------------------------------------------------------------------------------------------------------ */
@@ -57,16 +58,23 @@ static sherd_status make_folders(const char *dir) {
 
 /* --- a dump ------------------------------------------------------------------------------------------------------- */
 
+/* Names from elsewhere may not be UTF-8, or cut: then what is not is left out, not the dump. */
+static json_t *text_json(const char *text) {
+    char good[SHD_RECORDER_TEXT_BYTES];
+    size_t used = 0;
+    uint32_t code;
+    for (int length; *text && used < sizeof good - 4; text += length ? length : 1) {
+        length = shd_utf8_read(text, strlen(text), &code);
+        memcpy(good + used, text, (size_t)length);
+        used += (size_t)length;
+    }
+    return json_stringn(good, used);
+}
+
 static json_t *alarm_json(const shd_recorder *recorder) {
     char text[SHD_RECORDER_TEXT_BYTES];
     int32_t rank = shd_recorder_alarmed(recorder, text);
-    /* Names from elsewhere may not be UTF-8: then the text is left out, not the dump. */
-    return rank < 0 ? json_null() : json_pack("{s:i, s:s%}", "rank", rank, "text", text, strlen(text));
-}
-
-static json_t *text_json(const char *text) {
-    json_t *value = json_string(text);
-    return value ? value : json_string("");
+    return rank < 0 ? json_null() : json_pack("{s:i, s:o}", "rank", rank, "text", text_json(text));
 }
 
 static json_t *process_json(const shd_recorder_head *head) {
@@ -110,6 +118,19 @@ static json_t *units_json(const shd_recorder *recorder, int32_t rank, int32_t co
     return units;
 }
 
+/* What another rank has told of its stack; NULL: nothing. */
+static json_t *told_stack_json(const shd_recorder *recorder, int32_t rank) {
+    char text[SHD_RECORDER_STACK_BYTES];
+    if (!shd_recorder_stack(recorder, rank, text)) return NULL;
+    json_t *frames = json_array();
+    for (char *at = text, *end; *at; at = end) {
+        end = at + strcspn(at, "\n");
+        if (*end) *end++ = 0;
+        json_array_append_new(frames, text_json(at));
+    }
+    return frames;
+}
+
 static json_t *stack_json(const shd_stack *stack) {
     json_t *frames = json_array();
     for (int32_t i = 0; i < stack->count; i++) json_array_append_new(frames, text_json(stack->frames[i]));
@@ -131,6 +152,7 @@ static json_t *dump_json(const shd_recorder *recorder, const shd_recorder_head *
         if (record.unit >= unit_count) unit_count = record.unit + 1;
         json_array_append_new(events, event_json(recorder, rank, &record));
     }
+    json_t *told = by == rank ? NULL : told_stack_json(recorder, rank);
     json_t *activity = json_pack("{s:s, s:I, s:I}", "name", shd_activity_text(head->activity), "step",
                                  (json_int_t)head->activity_step, "since_ns", (json_int_t)head->activity_since_ns);
     return json_pack("{s:i, s:s, s:i, s:i, s:i, s:o, s:i, s:i, s:I, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}",
@@ -138,7 +160,7 @@ static json_t *dump_json(const shd_recorder *recorder, const shd_recorder_head *
                      shd_recorder_world(recorder), "written_by", by, "host", text_json(head->host), "pid", head->pid,
                      "tid", head->tid, "now_ns", (json_int_t)shd_clock_ns(), "unix_offset_ns",
                      (json_int_t)head->unix_offset_ns, "alarm", alarm_json(recorder), "process", process_json(head),
-                     "activity", activity, "where", where_json(recorder, rank), "stack", stack_json(&own),
+                     "activity", activity, "where", where_json(recorder, rank), "stack", told ? told : stack_json(&own),
                      "kernel_stack", stack_json(&kernel), "units", units_json(recorder, rank, unit_count), "events",
                      events);
 }
@@ -199,6 +221,7 @@ static sherd_status write_for_others(const shd_recorder *recorder, int32_t own, 
         shd_recorder_head head;
         if (rank == own || !shd_recorder_look(recorder, rank, &head)) continue;
         while (!is_there(dir, rank) && shd_clock_ms() < until_ms) nanosleep(&nap, NULL);
+        if (!is_there(dir, rank)) shd_stack_ask(recorder, rank, STACK_MS);
         SHD_TRY(shd_dump_write(recorder, rank, own, dir));
     }
     return SHERD_OK;

@@ -2,6 +2,7 @@
 
 #include "runtime/base/memory.h"
 #include "runtime/base/status.h"
+#include "runtime/base/utf8.h"
 #include "runtime/watch/dump.h"
 
 #include <dirent.h>
@@ -14,12 +15,27 @@
 
 /* --- one dump ----------------------------------------------------------------------------------------------------- */
 
+/* As much as there is room for, in whole characters; what terminals would not show becomes a question mark. */
 static void take_text(const json_t *value, char *out, size_t bytes) {
     const char *text = json_string_value(value);
-    snprintf(out, bytes, "%s", text ? text : "");
-    for (char *at = out; *at; at++)
-        if ((unsigned char)*at < 32 || *at == 127) *at = '?'; /* it is shown on terminals */
+    size_t left = text ? json_string_length(value) : 0, used = 0;
+    uint32_t code;
+    for (int length; left > 0 && (length = shd_utf8_read(text, left, &code)) > 0; text += length) {
+        bool shows = shd_utf8_shows(code);
+        size_t taken = shows ? (size_t)length : 1;
+        if (used + taken >= bytes) break;
+        if (shows)
+            memcpy(out + used, text, taken);
+        else
+            out[used] = '?';
+        used += taken;
+        left -= (size_t)length;
+    }
+    out[used] = 0;
 }
+
+/* Times, steps and bytes, that sums and differences of them do not overflow. */
+static bool is_sane(json_int_t value) { return value >= -1 && value < (json_int_t)1 << 60; }
 
 static sherd_status parse_event(const json_t *value, const json_t *units, const char *name, shd_dump_event *out) {
     json_int_t collective, step, bytes, queued, started, ended;
@@ -30,6 +46,9 @@ static sherd_status parse_event(const json_t *value, const json_t *units, const 
                        &kind, "unit", &unit, "step", &step, "bytes", &bytes, "queue", &queue, "collective", &collective,
                        "queued_ns", &queued, "started_ns", &started, "ended_ns", &ended))
         return shd_fail(SHERD_DATA, "%s: an event is damaged: %s", name, error.text);
+    if (!is_sane(step) || !is_sane(bytes) || !is_sane(collective) || !is_sane(queued) || !is_sane(started) ||
+        !is_sane(ended))
+        return shd_fail(SHERD_DATA, "%s: an event is damaged: a number is out of range", name);
     *out = (shd_dump_event){.step = step,
                             .bytes = bytes,
                             .collective = collective,
@@ -68,6 +87,8 @@ static sherd_status parse(const json_t *root, const char *name, int32_t *world_s
     if (version != SHD_DUMP_VERSION)
         return shd_fail(SHERD_DATA, "%s is a dump of version %d; this build reads version %d", name, version,
                         SHD_DUMP_VERSION);
+    if (!is_sane(now) || !is_sane(since) || !is_sane(step))
+        return shd_fail(SHERD_DATA, "%s: a time or step is out of range", name);
     if (world < 1 || world > SHD_DUMPS_MAX_RANKS || rank < 0 || rank >= world)
         return shd_fail(SHERD_DATA, "%s: rank %d of %d", name, rank, world);
     *out = (shd_rank_dump){.there = true,
@@ -87,6 +108,9 @@ static sherd_status parse(const json_t *root, const char *name, int32_t *world_s
         out->alarm_rank = (int32_t)json_integer_value(json_object_get(alarm, "rank"));
         take_text(json_object_get(alarm, "text"), out->alarm, sizeof out->alarm);
     }
+    const json_t *frames = json_object_get(root, "stack");
+    for (size_t i = 0; i < json_array_size(frames) && i < SHD_DUMPS_FRAMES; i++)
+        take_text(json_array_get(frames, i), out->stack[out->frame_count++], SHD_DUMPS_NAME_BYTES);
     *world_size = world;
     return parse_events(events, units, name, out);
 }
@@ -95,7 +119,8 @@ sherd_status shd_dump_parse(const char *text, size_t bytes, const char *name, in
     json_error_t error;
     shd_rank_dump dump = {0};
     json_t *root = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &error);
-    if (!root) return shd_fail(SHERD_DATA, "%s is no JSON: line %d: %s", name, error.line, error.text);
+    /* What jansson says of it quotes it. */
+    if (!root) return shd_fail(SHERD_DATA, "%s is no JSON: line %d, column %d", name, error.line, error.column);
     sherd_status status = parse(root, name, world_size, &dump);
     json_decref(root);
     if (status == SHERD_OK)

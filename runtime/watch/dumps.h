@@ -7,7 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { SHD_DUMPS_MAX_RANKS = 4096, SHD_DUMPS_MAX_EVENTS = 1 << 20, SHD_DUMPS_NAME_BYTES = 64 };
+enum { SHD_DUMPS_MAX_RANKS = 4096, SHD_DUMPS_MAX_EVENTS = 1 << 20, SHD_DUMPS_NAME_BYTES = 64, SHD_DUMPS_FRAMES = 24 };
 
 typedef struct shd_dump_event {
     int64_t step, bytes, collective; /* -1: none */
@@ -25,7 +25,9 @@ typedef struct shd_rank_dump {
     int64_t now_ns, since_ns, step; /* step of its activity */
     char host[SHD_DUMPS_NAME_BYTES], life[16], activity[SHD_DUMPS_NAME_BYTES];
     char where_kind[16], where[256], alarm[800];
-    shd_dump_event *events; /* [event_count], as they were issued */
+    int32_t frame_count;
+    char stack[SHD_DUMPS_FRAMES][SHD_DUMPS_NAME_BYTES]; /* innermost first */
+    shd_dump_event *events;                             /* [event_count], as they were issued */
     int64_t event_count;
 } shd_rank_dump;
 

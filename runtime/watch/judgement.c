@@ -28,8 +28,12 @@ static void say(shd_judgement *out, const char *format, ...) {
     size_t used = strlen(out->text);
     va_list arguments;
     va_start(arguments, format);
-    vsnprintf(out->text + used, sizeof out->text - used, format, arguments);
+    int wanted = vsnprintf(out->text + used, sizeof out->text - used, format, arguments);
     va_end(arguments);
+    if (wanted < (int)(sizeof out->text - used)) return;
+    /* Not within a character. */
+    for (used = sizeof out->text - 1; used > 0 && (unsigned char)out->text[used - 1] >= 0x80; used--)
+        out->text[used - 1] = 0;
 }
 
 static void name_event(const shd_dump_event *event, char *out, size_t bytes) {
@@ -84,7 +88,7 @@ static const shd_rank_dump *first_there(const shd_dumps *dumps) {
 
 /* "ranks 0, 1 and 3 REDUCE h.2 (4096 bytes)": those that issued the same as `like`, collective `number`. */
 static void say_side(const shd_dumps *dumps, const shd_dump_event *like, shd_judgement *out) {
-    char name[140];
+    char name[2 * SHD_DUMPS_NAME_BYTES + 2];
     int32_t total = 0, said = 0;
     for (int32_t r = 0; r < dumps->world_size; r++) {
         const shd_dump_event *event = find_collective(&dumps->ranks[r], like->collective);
@@ -165,7 +169,7 @@ static bool find_dead(const shd_dumps *dumps, shd_judgement *out) {
         out->kind = SHD_JUDGED_DEAD;
         out->rank = r;
         out->step = rank->step;
-        snprintf(out->what, sizeof out->what, "%.139s", rank->where);
+        snprintf(out->what, sizeof out->what, "%s", rank->where);
         say(out, "Rank %d (pid %d on %s) is dead: it ended %s, without a word to the others. ", r, rank->pid,
             rank->host, rank->where);
         say(out, "Its own messages say why if anything does; a rank that was killed leaves none: look for the "
@@ -252,7 +256,7 @@ static bool find_missing(const shd_dumps *dumps, shd_judgement *out) {
     out->kind = SHD_JUDGED_MISSING;
     out->rank = culprit;
     out->step = rank->there ? rank->step : -1;
-    snprintf(out->what, sizeof out->what, "%.139s", rank->where);
+    snprintf(out->what, sizeof out->what, "%s", rank->where);
     say_state(rank, out);
     if (most == 0)
         say(out, ", behind all others: its last collective was number %lld", (long long)last_collective(rank));

@@ -21,7 +21,7 @@ typedef struct shd_judgement {
     int64_t step;       /* from 0; -1: not known */
     int64_t collective; /* MISMATCH: its number; else -1 */
     double slower;      /* STRAGGLER: its time over the median's */
-    char what[140];     /* the collective or wait it is about: "REDUCE h.2"; "": none */
+    char what[256];     /* the collective or wait it is about: "REDUCE h.2"; "": none */
     char text[2000];    /* the verdict in words, sentences */
 } shd_judgement;
 

@@ -403,8 +403,25 @@ def store_seeds():
     }
 
 
+def dump_seeds():
+    def event(number, kind="REDUCE", unit=1, **other):
+        return {"sequence": number, "kind": kind, "unit": unit, "micro_step": 0, "step": number // 3, "bytes": 4096, "queue": 2, "collective": number,
+                "queued_ns": 10 * number, "started_ns": 10 * number + 1, "ended_ns": 10 * number + 5} | other
+
+    def dump(**other):
+        return {"sherd_dump": 1, "version": "0.1.0", "rank": 1, "world_size": 4, "written_by": 0, "host": "h\u00f6st", "pid": 7, "tid": 7, "now_ns": 9000000000,
+                "unix_offset_ns": 1, "alarm": {"rank": 0, "text": "rank 0 waited 2 s"}, "process": {"life": "stopped", "state": "T", "wchan": "", "cpu_ms": 3},
+                "activity": {"name": "in a step", "step": 3, "since_ns": 5}, "where": {"kind": "work", "text": "in FORWARD h.0 of step 4", "since_ns": 6,
+                "sequence": 5, "awaited": -1}, "stack": ["pause+0x32", "main+0x1"], "kernel_stack": [], "units": ["wte", "h.0"],
+                "events": [event(n) for n in range(12)]} | other
+    forms = {"good": dump(), "waits": dump(where={"kind": "wait", "text": "waiting", "since_ns": 1}), "nothing": dump(alarm=None, events=[], units=[]),
+             "dead": dump(process={"life": "dead"}), "launcher": dump(written_by=-1), "data": dump(events=[event(n, "DATA", -1, collective=-1) for n in range(9)]),
+             "far": dump(events=[event(1, unit=2**31 - 1, step=2**63 - 1, ended_ns=-(2**63))]), "long": dump(host="\u20ac" * 100, stack=["f" * 200] * 50)}
+    return {name: json.dumps(form).encode() for name, form in forms.items()} | {"cut": json.dumps(dump()).encode()[:-9]}
+
+
 TARGETS = {"job": job_seeds, "tokens": token_seeds, "safetensors": safetensors_seeds, "llmc": llmc_seeds, "arrays": array_seeds, "manifest": manifest_seeds, "metrics": metrics_seeds,
-           "rank_file": rank_file_seeds, "checkpoint": checkpoint_seeds, "block": block_seeds, "store": store_seeds}
+           "rank_file": rank_file_seeds, "checkpoint": checkpoint_seeds, "block": block_seeds, "store": store_seeds, "dump": dump_seeds}
 
 
 def main():

@@ -135,6 +135,8 @@ def check_hang(bench):
                  f"{where}: rank 2 and what it was doing are not told: {said}")
             found = bench.debug(job)
             need(found["verdict"] == "missing rank" and found["rank"] == 2 and re.search(told, found["text"]), f"{where}: debug: {found}")
+            stack = found["ranks"][2]["stack"]  # empty in builds without libunwind
+            need(not stack or any(("cblas_sgemm" if where == "compute" else "shd_feed_next") in frame for frame in stack), f"{where}: stack: {stack}")
             bench.rows.append((f"hangs in {where}", took))
 
 

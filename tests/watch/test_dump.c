@@ -1,6 +1,7 @@
 /* Who writes which dump, and that what is written is what is read. */
 #include "runtime/base/clock.h"
 #include "runtime/watch/dump.h"
+#include "runtime/watch/stack.h"
 #include "tests/watch/made_dumps.h"
 
 #include <criterion/criterion.h>
@@ -156,6 +157,60 @@ Test(dump, the_finder_writes_for_ranks_that_cannot, .timeout = 60) {
     kill(pids[4], SIGKILL);
     waitpid(pids[4], NULL, 0);
     waitpid(pids[1], NULL, 0);
+    shd_recorder_close(recorder);
+    close(fd);
+}
+
+static shd_recorder *asked;
+
+static void answer(int signal, siginfo_t *info, void *context) {
+    (void)signal;
+    (void)info;
+    shd_stack stack;
+    char text[SHD_RECORDER_STACK_BYTES];
+    shd_stack_take_at(context, &stack);
+    shd_stack_join(&stack, text, sizeof text);
+    shd_recorder_put_stack(asked, text);
+}
+
+__attribute__((noinline)) static void hang_here(int ready) {
+    if (write(ready, "", 1) != 1) _exit(1);
+    for (;;) pause();
+}
+
+/* In builds without libunwind the answer is empty, and there is none. */
+Test(dump, a_rank_that_hangs_tells_its_stack_when_it_is_asked, .timeout = 60) {
+    int fd, ready[2];
+    char byte, text[SHD_RECORDER_STACK_BYTES];
+    cr_assert_eq(shd_recorder_file(2, &fd), SHERD_OK);
+    cr_assert_eq(pipe(ready), 0);
+    pid_t pid = fork();
+    if (pid == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        asked = open_as(fd, 1);
+        const struct sigaction action = {.sa_sigaction = answer, .sa_flags = SA_SIGINFO | SA_RESTART};
+        sigaction(SIGRTMIN + 3, &action, NULL);
+        shd_recorder_offer_stack(asked, SIGRTMIN + 3);
+        hang_here(ready[1]);
+    }
+    cr_assert_eq(read(ready[0], &byte, 1), 1);
+    shd_recorder *recorder = open_as(fd, 0);
+    shd_stack own;
+    shd_stack_take(&own);
+    shd_stack_ask(recorder, 0, 50); /* offers nothing */
+    cr_assert_not(shd_recorder_stack(recorder, 0, text));
+    kill(pid, SIGSTOP);
+    waitpid(pid, NULL, WUNTRACED);
+    shd_stack_ask(recorder, 1, 50); /* cannot answer */
+    cr_assert_not(shd_recorder_stack(recorder, 1, text));
+    kill(pid, SIGCONT);
+    waitpid(pid, NULL, WCONTINUED);
+    shd_stack_ask(recorder, 1, 3000);
+    bool told = shd_recorder_stack(recorder, 1, text);
+    cr_assert_eq(told, own.count > 0);
+    if (told) cr_assert(strstr(text, "hang_here+0x") && strchr(text, '\n'), "%s", text);
+    kill(pid, SIGKILL);
+    waitpid(pid, NULL, 0);
     shd_recorder_close(recorder);
     close(fd);
 }

@@ -57,6 +57,8 @@ Test(dumps, a_dump_with_a_wrong_value_is_refused) {
         {"\"units\":[\"h.0\"]", "\"units\":3"},
         {"\"events\":[{", "\"events\":[3,{"},
         {"\"events\":[", "\"others\":["},
+        {"\"ended_ns\":3", "\"ended_ns\":-9223372036854775808"},
+        {"\"step\":3},\"where\"", "\"step\":9223372036854775807},\"where\""},
         {"\"queue\":2", "\"queue\":null"},
         {"\"unit\":0", "\"unit\":\"h.0\""},
         {"\"where\":{\"kind\":\"work\"", "\"where\":{\"sort\":\"work\""},
