@@ -96,7 +96,7 @@ Test(dump, nothing_is_written_without_an_alarm_or_of_a_rank_that_never_came) {
     close(fd);
 }
 
-/* A child as rank `rank`, which writes a byte when it is there and then sleeps; or, with an alarm to hear, dumps. */
+/* A child as rank `rank`, which sleeps; or, given a folder, dumps when the alarm is raised. Returns when it is there. */
 static pid_t start_rank(int fd, int32_t rank, const char *dir) {
     int ready[2];
     if (pipe(ready)) return -1;
@@ -106,7 +106,8 @@ static pid_t start_rank(int fd, int32_t rank, const char *dir) {
         shd_recorder *recorder = open_as(fd, rank);
         record(recorder, 3 + rank);
         if (write(ready[1], "", 1) != 1) _exit(1);
-        while (!dir || shd_recorder_alarmed(recorder, NULL) < 0) usleep(2000);
+        while (!dir) pause();
+        while (shd_recorder_alarmed(recorder, NULL) < 0) usleep(2000);
         _exit(shd_dump_after_failure(recorder, rank, dir, NULL) != SHERD_OK);
     }
     char byte;
