@@ -1,5 +1,7 @@
 #include "runtime/cli/launch_arguments.h"
 
+#include "runtime/cli/placement.h"
+
 bool shd_launch_arguments_has(int id) { return id >= SHD_OPTION_RESTARTS && id <= SHD_OPTION_STOP_TIMEOUT_OLD; }
 
 static bool take_seconds(const shd_command *command, const char *name, const char *text, double *out) {
@@ -23,6 +25,7 @@ bool shd_launch_arguments_take(shd_launch_arguments *given, const shd_command *c
     switch (id) {
     case SHD_OPTION_RESTARTS: return take_restarts(command, value, &given->max_restarts);
     case SHD_OPTION_RESTART_DELAY: return take_seconds(command, "restart-delay", value, &given->restart_delay_s);
+    case SHD_OPTION_AFFINITY: return shd_placement_take(command, value, &given->affinity);
     case SHD_OPTION_STOP_TIMEOUT:
     case SHD_OPTION_STOP_TIMEOUT_OLD:
         given->stop_timeout_given = true;

@@ -3,9 +3,16 @@
 #define SHD_CLI_LAUNCH_ARGUMENTS_H
 
 #include "runtime/cli/options.h"
+#include "runtime/launch/affinity.h"
 #include "runtime/launch/launch.h"
 
-enum { SHD_OPTION_RESTARTS = 1100, SHD_OPTION_RESTART_DELAY, SHD_OPTION_STOP_TIMEOUT, SHD_OPTION_STOP_TIMEOUT_OLD };
+enum {
+    SHD_OPTION_RESTARTS = 1100,
+    SHD_OPTION_RESTART_DELAY,
+    SHD_OPTION_AFFINITY,
+    SHD_OPTION_STOP_TIMEOUT,
+    SHD_OPTION_STOP_TIMEOUT_OLD
+};
 enum { SHD_LAUNCH_MOST_RESTARTS = 1000000 };
 
 /* Rows for a command's table of options. Names are torchrun's, but for the last, which is sherd's older one. */
@@ -15,6 +22,9 @@ enum { SHD_LAUNCH_MOST_RESTARTS = 1000000 };
         {SHD_OPTION_RESTART_DELAY, "restart-delay", "SECONDS",                                                         \
          "How long to wait before the first restart (default 1); before the next ones twice as long\n"                 \
          "each time, a minute at most."},                                                                              \
+        {SHD_OPTION_AFFINITY, "affinity", "HOW",                                                                       \
+         "Where ranks run: auto, bound to the memory nodes of their share of the cores where there are\n"              \
+         "several nodes; cores, bound to their share; none (default auto)."},                                          \
         {SHD_OPTION_STOP_TIMEOUT, "shutdown-timeout", "SECONDS",                                                       \
          "How long ranks may take to end after TERM, INT, HUP or QUIT, until killed (default 30)."},                   \
     {                                                                                                                  \
@@ -25,9 +35,10 @@ typedef struct shd_launch_arguments {
     double stop_timeout_s, restart_delay_s;
     bool stop_timeout_given;
     int32_t max_restarts;
+    shd_affinity_choice affinity; /* for shd_placement_make */
 } shd_launch_arguments;
 #define SHD_LAUNCH_ARGUMENTS_INIT                                                                                      \
-    { .stop_timeout_s = 30, .restart_delay_s = 1 }
+    { .stop_timeout_s = 30, .restart_delay_s = 1, .affinity = SHD_AFFINITY_AUTO }
 
 /* Whether `id` is one of SHD_LAUNCH_OPTIONS. */
 bool shd_launch_arguments_has(int id);

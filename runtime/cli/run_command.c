@@ -3,6 +3,7 @@
 #include "runtime/cli/failure_say.h"
 #include "runtime/cli/launch_arguments.h"
 #include "runtime/cli/output_arguments.h"
+#include "runtime/cli/placement.h"
 #include "runtime/cli/run_request.h"
 #include "runtime/cli/verdict.h"
 
@@ -52,8 +53,12 @@ static int launch_program(run_arguments *given, shd_output *output, char **progr
     launch.argv = program;
     launch.restarts = restarts;
     launch.user = &launch;
+    shd_affinity affinity;
+    shd_placement_make(given->launch.affinity, &launch, &affinity);
     shd_launch_report report;
-    if (shd_launch_run(&launch, &report) != SHERD_OK) {
+    sherd_status status = shd_launch_run(&launch, &report);
+    shd_affinity_fini(&affinity);
+    if (status != SHERD_OK) {
         shd_say_error("%s", sherd_last_error());
         return report.exit_code ? report.exit_code : SHD_EXIT_FAILED;
     }

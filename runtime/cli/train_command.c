@@ -82,7 +82,9 @@ static int run_rank(const train_request *request, const shd_job *job) {
     }
     const shd_train_order *order = request->launched ? &request->order : NULL;
     shd_saving_slot *slots = order ? shd_saving_map(order->saving, place.world_size) : NULL;
-    const shd_train_rank rank = {.job = job,
+    shd_job own = *job;
+    if (order && !own.run.threads) own.run.threads = order->threads;
+    const shd_train_rank rank = {.job = &own,
                                  .place = &place,
                                  .launched = request->launched,
                                  .causes = order ? order->causes : -1,

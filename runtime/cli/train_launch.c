@@ -4,9 +4,11 @@
 #include "runtime/cli/cause.h"
 #include "runtime/cli/failure_say.h"
 #include "runtime/cli/flight.h"
+#include "runtime/cli/placement.h"
 #include "runtime/cli/saving.h"
 #include "runtime/cli/train_rank.h"
 #include "runtime/cli/verdict.h"
+#include "runtime/train/job_setup.h"
 #include "runtime/train/resume.h"
 
 #include <inttypes.h>
@@ -35,10 +37,11 @@ typedef struct train_job {
     shd_output output;
     int causes;
     int saving_file;
-    int records;    /* the flight recorder of this attempt, or -1 */
-    newest before;  /* the run */
-    char **argv;    /* of a rank */
-    char order[96]; /* its --as-rank */
+    int records;     /* the flight recorder of this attempt, or -1 */
+    newest before;   /* the run */
+    char **argv;     /* of a rank */
+    int32_t threads; /* of a rank, where the launcher has to say so; else 0 */
+    char order[112]; /* its --as-rank */
 } train_job;
 
 sherd_status shd_train_digest(const shd_job *job, char digest[17]) {
@@ -57,8 +60,8 @@ static const char goes_on_word[] = "goes-on", starts_word[] = "starts";
 
 bool shd_train_order_read(const char *text, shd_train_order *order) {
     char word[16];
-    if (sscanf(text, "%16[0-9a-f]:%d:%d:%d:%15[a-z-]", order->digest, &order->causes, &order->saving, &order->records,
-               word) != 5)
+    if (sscanf(text, "%16[0-9a-f]:%d:%d:%d:%d:%15[a-z-]", order->digest, &order->causes, &order->saving,
+               &order->records, &order->threads, word) != 6)
         return false;
     order->goes_on = !strcmp(word, goes_on_word);
     return true;
@@ -98,8 +101,8 @@ static sherd_status prepare(void *user, int32_t attempt) {
     sherd_status status = digest_order(has, goes_on, digest);
     if (status != SHERD_OK) return status;
     has->records = shd_flight_renew(has->records, has->saving.rank_count);
-    snprintf(has->order, sizeof has->order, "--as-rank=%s:%d:%d:%d:%s", digest, has->causes, has->saving_file,
-             has->records, goes_on ? goes_on_word : starts_word);
+    snprintf(has->order, sizeof has->order, "--as-rank=%s:%d:%d:%d:%d:%s", digest, has->causes, has->saving_file,
+             has->records, has->threads, goes_on ? goes_on_word : starts_word);
     shd_causes_clear(has->causes);
     shd_saving_clear((shd_saving_slot *)has->saving.slots, has->saving.rank_count);
     has->judged = false;
@@ -199,8 +202,13 @@ static int run(train_job *has) {
     launch.peer_failed_code = SHD_EXIT_RANK_LOST;
     launch.early_exit_fails = true;
     has->launch = &launch;
+    shd_affinity affinity;
+    shd_placement_make(train->launch_arguments->affinity, &launch, &affinity);
+    /* A rank that is bound no longer sees what it shares with the others. */
+    has->threads = affinity.masks ? shd_job_threads(train->job) : 0;
     shd_launch_report report;
     sherd_status status = shd_launch_run(&launch, &report);
+    shd_affinity_fini(&affinity);
     if (status != SHERD_OK) {
         shd_say_error("%s", sherd_last_error());
         return shd_status_exit_code(status);

@@ -24,6 +24,7 @@ int shd_train_launch_run(const shd_train_launch *train);
 typedef struct shd_train_order {
     char digest[17]; /* of the job that it is to train */
     int causes, saving, records;
+    int threads;  /* of run.threads: auto, where the rank cannot tell by itself; else 0 */
     bool goes_on; /* checkpoint.resume is auto, whatever the job says: this run has saved before it failed */
 } shd_train_order;
 /* False: `text` is no order. */

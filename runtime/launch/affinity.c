@@ -71,6 +71,9 @@ static bool load_topology(machine *here, const shd_affinity_source *source) {
     if (hwloc_topology_init(&here->topology)) return false;
     hwloc_topology_set_all_types_filter(here->topology, HWLOC_TYPE_FILTER_KEEP_NONE);
     hwloc_topology_set_type_filter(here->topology, HWLOC_OBJ_CORE, HWLOC_TYPE_FILTER_KEEP_ALL);
+    /* Memory nodes hang on these. */
+    hwloc_topology_set_type_filter(here->topology, HWLOC_OBJ_PACKAGE, HWLOC_TYPE_FILTER_KEEP_ALL);
+    hwloc_topology_set_type_filter(here->topology, HWLOC_OBJ_GROUP, HWLOC_TYPE_FILTER_KEEP_STRUCTURE);
     if (source->synthetic && hwloc_topology_set_synthetic(here->topology, source->synthetic)) return false;
     if (hwloc_topology_load(here->topology)) return false;
     here->allowed = hwloc_bitmap_dup(hwloc_topology_get_allowed_cpuset(here->topology));
@@ -122,11 +125,23 @@ static sherd_status list_cores(machine *here) {
     return SHERD_OK;
 }
 
-/* The masks, as the kernel has them: bit i of little-endian words. */
+static void add_core(const machine *here, int32_t core, size_t bytes, cpu_set_t *mask) {
+    hwloc_bitmap_t set = here->sets[core];
+    for (int cpu = hwloc_bitmap_first(set); cpu >= 0; cpu = hwloc_bitmap_next(set, cpu))
+        CPU_SET_S((size_t)cpu, bytes, mask);
+}
+
+/* The rank's cores [first, end), or all of the nodes in which they lie. */
+static void fill_mask(const machine *here, bool by_node, int32_t first, int32_t end, size_t bytes, cpu_set_t *mask) {
+    const int32_t *nodes = here->cores.nodes;
+    while (by_node && first > 0 && nodes[first - 1] == nodes[first]) first--;
+    while (by_node && end < here->cores.count && nodes[end] == nodes[end - 1]) end++;
+    for (int32_t core = first; core < end; core++) add_core(here, core, bytes, mask);
+}
+
 static sherd_status make_masks(shd_affinity *affinity, const machine *here) {
     int32_t ranks = affinity->rank_count;
-    int last = hwloc_bitmap_last(here->allowed);
-    size_t bytes = CPU_ALLOC_SIZE((size_t)last + 1);
+    size_t bytes = CPU_ALLOC_SIZE((size_t)hwloc_bitmap_last(here->allowed) + 1);
     int32_t *first = shd_alloc((size_t)ranks + 1, sizeof *first);
     unsigned char *masks = shd_alloc((size_t)ranks, bytes);
     if (!first || !masks) {
@@ -138,10 +153,7 @@ static sherd_status make_masks(shd_affinity *affinity, const machine *here) {
     affinity->threads = here->cores.count;
     for (int32_t rank = 0; rank < ranks; rank++) {
         cpu_set_t *mask = (cpu_set_t *)(void *)(masks + (size_t)rank * bytes);
-        for (int32_t core = first[rank]; core < first[rank + 1]; core++)
-            for (int cpu = hwloc_bitmap_first(here->sets[core]); cpu >= 0;
-                 cpu = hwloc_bitmap_next(here->sets[core], cpu))
-                CPU_SET_S((size_t)cpu, bytes, mask);
+        fill_mask(here, affinity->by_node, first[rank], first[rank + 1], bytes, mask);
         int32_t own = first[rank + 1] - first[rank];
         if (own < affinity->threads) affinity->threads = own;
     }
@@ -179,6 +191,7 @@ static sherd_status look(shd_affinity *affinity, shd_affinity_choice choice, con
         bool binds = choice == SHD_AFFINITY_CORES || affinity->node_count > 1;
         bool helps =
             affinity->rank_count <= here.cores.count && (affinity->quota == 0 || affinity->quota >= here.cores.count);
+        affinity->by_node = choice == SHD_AFFINITY_AUTO;
         if (binds && helps) status = make_masks(affinity, &here);
     }
     machine_fini(&here);
@@ -219,6 +232,9 @@ void shd_affinity_text(const shd_affinity *affinity, char *text, size_t bytes) {
     if (affinity->quota > 0) snprintf(quota, sizeof quota, " (%.3g of them by control groups)", affinity->quota);
     snprintf(text, bytes, "%d rank%s on %d core%s%s%s, %s, %d thread%s each", affinity->rank_count,
              affinity->rank_count == 1 ? "" : "s", affinity->core_count, affinity->core_count == 1 ? "" : "s", nodes,
-             quota, affinity->masks ? "bound to their own" : "not bound", affinity->threads,
-             affinity->threads == 1 ? "" : "s");
+             quota,
+             !affinity->masks    ? "not bound"
+             : affinity->by_node ? "bound to their nodes"
+                                 : "bound to their own",
+             affinity->threads, affinity->threads == 1 ? "" : "s");
 }

@@ -14,7 +14,7 @@
 
 typedef enum shd_affinity_choice {
     SHD_AFFINITY_NONE, /* ranks run where this process may */
-    SHD_AFFINITY_AUTO, /* bound to their cores where there are several memory nodes */
+    SHD_AFFINITY_AUTO, /* bound to the memory nodes of their cores, where there are several */
     SHD_AFFINITY_CORES /* bound to their cores */
 } shd_affinity_choice;
 
@@ -24,7 +24,9 @@ typedef struct shd_affinity {
         core_count; /* that may be used here; hardware threads of one core count once where topology is known, else each */
     int32_t node_count; /* memory nodes of those cores; 0: not looked at */
     int32_t threads;    /* for each rank, of the rank with the fewest cores; at least 1 */
+    bool sets_threads;  /* the caller's: OMP_NUM_THREADS of the ranks is to be `threads` */
     double quota;       /* cores' worth of time that cgroups leave; 0: no limit */
+    bool by_node;       /* bound to whole nodes */
     size_t mask_bytes;  /* of one mask, as sched_setaffinity has it; 0: ranks are not bound */
     unsigned char *masks;
 } shd_affinity;

@@ -3,6 +3,7 @@
 #include "runtime/base/clock.h"
 #include "runtime/base/memory.h"
 #include "runtime/base/status.h"
+#include "runtime/launch/affinity.h"
 #include "runtime/launch/exits.h"
 #include "runtime/launch/guard.h"
 #include "runtime/launch/marked.h"
@@ -311,6 +312,13 @@ static sherd_status start_all(attempt *job) {
     return SHERD_OK;
 }
 
+static sherd_status set_threads(attempt *job) {
+    char text[16];
+    if (!job->launch->affinity || !job->launch->affinity->sets_threads) return SHERD_OK;
+    snprintf(text, sizeof text, "%d", job->launch->affinity->threads);
+    return shd_variables_set(&job->variables, "OMP_NUM_THREADS", text);
+}
+
 static sherd_status run(attempt *job) {
     const shd_launch *launch = job->launch;
     job->pids = shd_alloc((size_t)job->place->local_count, sizeof *job->pids);
@@ -321,7 +329,9 @@ static sherd_status run(attempt *job) {
                              .variables = &job->variables,
                              .mask = job->signals->old_mask,
                              .outputs = {-1, -1},
+                             .affinity = launch->affinity,
                              .parent = getpid()};
+    SHD_TRY(set_threads(job));
     SHD_TRY(shd_exits_init(&job->exits, job->place->local_count));
     if (launch->output) SHD_TRY(shd_output_begin(launch->output, job->place));
     SHD_TRY(shd_guard_start(&job->guard));

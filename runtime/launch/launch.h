@@ -16,7 +16,8 @@
 enum { SHD_LAUNCH_MAX_RANKS = 4096 };
 
 typedef struct shd_launch_report shd_launch_report;
-struct shd_output; /* output.h */
+struct shd_affinity; /* affinity.h */
+struct shd_output;   /* output.h */
 
 typedef struct shd_launch {
     char *const *argv;    /* the program, searched for in PATH, and its arguments; ends with NULL */
@@ -45,9 +46,10 @@ typedef struct shd_launch {
     /* Several nodes, each with a launcher of its own; NULL: one. They say where rank 0 is, so master_address and
      * master_port are not looked at; local_count and max_restarts in it are this launch's. */
     const shd_nodes_config *nodes;
-    struct shd_output
-        *output; /* what becomes of the output of ranks; knows after each attempt how they ended. NULL: ranks
-                                 * write where this process does */
+    const struct shd_affinity *affinity; /* where ranks run, and their threads; NULL: where this process may */
+    /* What becomes of the output of ranks; knows after each attempt how they ended. NULL: ranks write where this process
+     * does. */
+    struct shd_output *output;
 } shd_launch;
 #define SHD_LAUNCH_INIT                                                                                                \
     { .rank_count = 1, .grace_s = 3, .stop_grace_s = 30, .restart_delay_s = 1 }

@@ -2,6 +2,7 @@
 #ifndef SHD_LAUNCH_SPAWN_H
 #define SHD_LAUNCH_SPAWN_H
 
+#include "runtime/launch/affinity.h"
 #include "runtime/launch/guard.h"
 #include "runtime/launch/variables.h"
 
@@ -15,9 +16,10 @@ typedef struct shd_spawn {
     char *const *argv;
     const char *program; /* executed; argv[0] is only the name it sees */
     shd_variables *variables;
-    sigset_t mask;  /* the signal mask the ranks start with */
-    pid_t parent;   /* this process */
-    int outputs[2]; /* what becomes stdout and stderr of the next rank; -1: this process's own */
+    sigset_t mask;                /* the signal mask the ranks start with */
+    pid_t parent;                 /* this process */
+    int outputs[2];               /* what becomes stdout and stderr of the next rank; -1: this process's own */
+    const shd_affinity *affinity; /* NULL: ranks run where this process may */
 } shd_spawn;
 
 /* Starts the rank `local_rank` of this host: when it returns, the program runs, leads its own process group, which
