@@ -16,19 +16,23 @@ typedef struct outcome {
 
 static bool is_kind(const shd_record_event *event, const char *kind) { return !strcmp(event->kind, kind); }
 
-/* By the last event that begins or ends a run; older runs have only their rows. */
+/* By the last event that begins or ends a run; older runs have only their rows. A failure stays in its file when the job
+ * has been started again. */
 static outcome find_outcome(const shd_run_record *record) {
     const json_t *steps = shd_record_job(record, "train", "steps");
+    const shd_record_event *begun = NULL;
     for (int32_t i = record->event_count; i-- > 0;) {
         const shd_record_event *event = &record->events[i];
         if (is_kind(event, "end")) return (outcome){"good", "done", event};
         if (is_kind(event, "stop")) return (outcome){"open", "stopped", event};
         if (is_kind(event, "failure")) return (outcome){"bad", "failed", event};
-        if (is_kind(event, "start") || is_kind(event, "resume") || is_kind(event, "restart")) break;
+        if (is_kind(event, "start") || is_kind(event, "resume") || is_kind(event, "restart")) begun = event;
+        if (begun) break;
     }
     if (json_is_integer(steps) && record->history.last_step + 1 >= json_integer_value(steps))
         return (outcome){"good", "done", NULL};
-    if (record->failure) return (outcome){"bad", "failed", NULL};
+    double failed_s = json_number_value(json_object_get(record->failure, "time"));
+    if (record->failure && (!begun || failed_s > begun->time_s)) return (outcome){"bad", "failed", NULL};
     return (outcome){"open", "no end recorded: running, or killed", NULL};
 }
 
@@ -254,13 +258,8 @@ static bool is_damaged(const shd_line_counts *lines) { return lines->damaged > 0
 static void write_failure_head(shd_text *out, const json_t *failure) {
     static const struct {
         const char *key, *before;
-    } parts[] = {{"world_size", " of "},
-                 {"host", " on "},
-                 {"signal", ", killed by signal "},
-                 {"exit_code", ", exit code "},
-                 {"step", ", step "},
-                 {"phase", ", in "},
-                 {"cause", ": "}};
+    } parts[] = {{"world_size", " of "},        {"host", " on "},    {"signal", ", killed by signal "},
+                 {"exit_code", ", exit code "}, {"step", ", step "}, {"phase", ", in "}};
     const json_t *rank = json_object_get(failure, "rank");
     if (!json_is_integer(rank)) return;
     shd_text_add(out, "<p><strong>Rank %" JSON_INTEGER_FORMAT, json_integer_value(rank));
@@ -276,13 +275,45 @@ static void write_failure_head(shd_text *out, const json_t *failure) {
     shd_text_add(out, "</strong></p>\n");
 }
 
+/* Of a longer cause the rest is left out. */
+enum { CAUSE_BYTES = 4000 };
+
+/* What matters stands alone: the cause, what the rank wrote last, how the others ended; the rest can be opened. */
+static void write_failure_body(shd_text *out, const json_t *failure) {
+    static const char *const texts[] = {"cause", "noticed"}, *const lists[] = {"last_lines", "ranks"};
+    json_t *rest = json_copy((json_t *)failure);
+    if (!rest) {
+        out->failed = true;
+        return;
+    }
+    if (json_equal(json_object_get(rest, "error"), json_object_get(rest, "cause"))) json_object_del(rest, "error");
+    for (size_t i = 0; i < 2; i++) {
+        const char *text = json_string_value(json_object_get(rest, texts[i]));
+        if (!text) continue;
+        shd_text_add(out, "<p>");
+        shd_markup_head(out, text, CAUSE_BYTES);
+        shd_text_add(out, "</p>\n");
+        json_object_del(rest, texts[i]);
+    }
+    for (size_t i = 0; i < 2; i++) {
+        const json_t *list = json_object_get(rest, lists[i]);
+        if (json_array_size(list) == 0) continue;
+        shd_page_tree(out, list, false);
+        json_object_del(rest, lists[i]);
+    }
+    shd_text_add(out, "<details><summary>All that is known</summary>\n");
+    shd_page_tree(out, rest, false);
+    shd_text_add(out, "</details>\n");
+    json_decref(rest);
+}
+
 /* It stays in the folder when the job has been started again. */
 static void write_failure(shd_text *out, const shd_run_record *record) {
     bool current = !strcmp(find_outcome(record).mark, "bad");
     shd_text_add(out, "<section id=\"failure\" class=\"trouble%s\">\n<h2>%s</h2>\n", current ? "" : " past",
                  current ? "Failure" : "An earlier failure");
     write_failure_head(out, record->failure);
-    shd_page_tree(out, record->failure, false);
+    write_failure_body(out, record->failure);
     shd_text_add(out, "</section>\n");
 }
 

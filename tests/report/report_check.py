@@ -254,12 +254,13 @@ class Report(unittest.TestCase):
 
     def test_a_failure_is_told_first_and_in_words(self):
         self.rows([row(0)])
-        self.write("failure.json", json.dumps({"time": 1772368205, "rank": 3, "world_size": 4, "host": "alpha", "signal": "KILL", "exit_code": None, "step": 12, "last_lines": ["a line", "another"],
+        self.write("failure.json", json.dumps({"time": 1772368205, "rank": 3, "world_size": 4, "host": "alpha", "signal": "KILL", "exit_code": None, "cause": "a cause", "error": "a cause", "step": 12, "last_lines": ["a line", "another"],
                                                "ranks": [{"rank": i, "end": "ended as told", "told": None} for i in range(4)]}))
         self.write("events.jsonl", '{"event": "start"}\n{"event": "failure"}\n')
         page = self.page()
         said = page.section("failure")
-        self.assertTrue(said.strip().startswith("Failure\nRank 3 of 4 on alpha, killed by signal KILL, step 12"))
+        self.assertTrue(said.strip().startswith("Failure\nRank 3 of 4 on alpha, killed by signal KILL, step 12\na cause\na line"))
+        self.assertEqual(said.count("a cause"), 1)
         self.assertIn("2026-03-01 12:30:05 UTC", said)
         self.assertNotIn("null", said)
         rows = [i for i, (t, _) in enumerate(page.elements) if t == "tr"]
@@ -269,6 +270,18 @@ class Report(unittest.TestCase):
         page = self.page()
         self.assertIn("An earlier failure", page.section("failure"))
         self.assertIn("done", page.words(page.all("p", **{"class": "outcome"})[0][0]))
+
+    def test_a_job_that_was_started_again_has_not_failed(self):
+        self.rows([row(0)])
+        self.write("failure.json", '{"rank": 1, "time": 1000}')
+        for time, want in ((999, "failed"), (1001, "no end recorded")):
+            self.write("events.jsonl", json.dumps({"time": 900, "event": "failure"}) + "\n" + json.dumps({"time": time, "event": "resume"}) + "\n")
+            page = self.page()
+            self.assertIn(want, page.words(page.all("p", **{"class": "outcome"})[0][0]))
+            self.assertEqual("An earlier failure" in page.section("failure"), want != "failed")
+        self.write("events.jsonl", "")
+        page = self.page()
+        self.assertIn("failed", page.words(page.all("p", **{"class": "outcome"})[0][0]))
 
     def test_an_alert_shows_its_batch_as_a_table(self):
         self.rows([row(0)])
