@@ -46,7 +46,7 @@ enum {
         {SHD_RUN_MASTER_PORT, "master-port", "PORT",                                                                   \
          "MASTER_PORT of the ranks (default: a free one); of several nodes, --rdzv-endpoint's PORT."},                 \
         {SHD_RUN_LOCAL_ADDRESS, "local-addr", "HOST",                                                                  \
-         "What other nodes call this one, if not as --rdzv-endpoint has it; MASTER_ADDR when given to node 0."},       \
+         "What other nodes call this one, if not as --rdzv-endpoint has it; given to node 0,\nMASTER_ADDR."},          \
         {SHD_RUN_ROLE, "role", "NAME", "ROLE_NAME of the ranks (default: default)."},                                  \
         {'m', "module", "MODULE", "Run a Python module, as python -m does; what follows are its arguments."},          \
         {SHD_RUN_NO_PYTHON, "no-python", NULL, "Execute PROGRAM even if its name ends in .py."}, {                     \

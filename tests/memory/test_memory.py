@@ -94,6 +94,8 @@ class Job:
         ranks = {int(s["rank"] or 0): s for s in seen if s["rank"] or self.ranks == 1}
         if sorted(ranks) != list(range(self.ranks)):
             raise Failure(f"train: reports of ranks {sorted(ranks)}, expected 0 to {self.ranks - 1}")
+        for launcher in (s for s in seen if not s["rank"] and self.ranks > 1):
+            ranks[0]["memfd"]["sherd-recorder"] = launcher["memfd"]["sherd-recorder"]  # of all of them
         return [ranks[r] for r in range(self.ranks)]
 
 
