@@ -6,6 +6,7 @@
 #include "runtime/train/checks/checkup.h"
 
 #include <sherd/log.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -116,6 +117,8 @@ static int examine(const doctor_request *request, const shd_command *command, co
 
 static int run(const shd_command *command, int argc, char **argv) {
     static doctor_request request;
+    /* A limit of file sizes also holds for memory that is shared: it is to be found, and not to end the search. */
+    signal(SIGXFSZ, SIG_IGN);
     request.argc = argc;
     request.argv = argv;
     shd_arguments arguments = shd_arguments_begin(command, argc, argv);

@@ -169,6 +169,8 @@ sherd_status shd_check_shared_memory(shd_checkup *checkup, shd_finding *out) {
     close(file);
     if (!sealed) {
         if (some != MAP_FAILED) munmap(some, TRIED_BYTES);
+        if (cause == EFBIG)
+            shd_finding_advise(out, "raise the limit of file sizes, which holds here too (ulimit -f unlimited)");
         return shd_fail(SHERD_MEMORY, "no shared memory of %s: %s", shd_bytes_say(TRIED_BYTES).text, strerror(cause));
     }
     (void)madvise(some, TRIED_BYTES, MADV_HUGEPAGE);

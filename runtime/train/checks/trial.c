@@ -20,7 +20,9 @@
 
 /* A flight check ends; and a step that has taken longer is not made twice. */
 static const double MOST_WAIT_S = 120, MOST_START_S = 60, LONG_STEP_MS = 1000, MEASURE_MS = 300, OVERFIT_MS = 60000;
-enum { MOST_STEPS = 100, OVERFIT_STEPS = 2000, NAME_BYTES = 256, FLAG_OVER = 1 };
+/* A loss that is still above this part of the first after HOPE_STEPS goes nowhere. */
+static const double HOPE = 0.9;
+enum { MOST_STEPS = 100, OVERFIT_STEPS = 2000, HOPE_STEPS = 300, NAME_BYTES = 256, FLAG_OVER = 1 };
 
 /* --- who a rank is ------------------------------------------------------------------------------------------------ */
 
@@ -211,6 +213,7 @@ static sherd_status try_overfit(trial_run *run, shd_trial_rank *out) {
         out->overfit_last = result.loss;
         out->overfit_ms = shd_clock_ms() - start_ms;
         if (result.target_count == 0 || result.loss <= shd_trial_goal(out->overfit_first)) break;
+        if (out->overfit_steps == HOPE_STEPS && result.loss > HOPE * out->overfit_first) break;
     }
     return SHERD_OK;
 }
