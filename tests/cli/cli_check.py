@@ -115,6 +115,98 @@ class Run(unittest.TestCase):
             ranks.stderr.close()
 
 
+class Output(unittest.TestCase):
+    """What ranks write, and what is said of those that fail."""
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.logs = os.path.join(folder.name, "logs")
+        self.env = {**os.environ, "TMPDIR": folder.name}
+        self.env.pop("TORCHELASTIC_ERROR_FILE", None)
+        self.env.pop("OMP_NUM_THREADS", None)
+
+    def run_ranks(self, ranks, script, *options, **more):
+        return sherd("run", "-n", str(ranks), *options, "sh", "-c", script, env=self.env, **more)
+
+    def filed(self, rank, name, attempt=0):
+        with open(os.path.join(self.logs, f"attempt_{attempt}", str(rank), name), "rb") as file:
+            return file.read()
+
+    def report(self):
+        with open(os.path.join(self.logs, "failure.json"), encoding="utf-8") as file:
+            return json.load(file)
+
+    def test_lines_are_teed_whole_and_filed_as_they_are(self):
+        script = "printf 'a\\033[31mb'; sleep 0.1; printf 'c\\n\\377\\r\\n'; printf end >&2"
+        done = self.run_ranks(3, script, "-t", "3", "--log-dir", self.logs)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(sorted(done.stdout.splitlines()),
+                         sorted(line for rank in range(3) for line in (f"[rank{rank}]: a\033[31mbc\033[0m", f"[rank{rank}]: \033[31m\ufffd\033[0m")))
+        self.assertEqual(sorted(done.stderr.splitlines()), [f"[rank{rank}]: end" for rank in range(3)])
+        for rank in range(3):
+            self.assertEqual(self.filed(rank, "stdout.log"), b"a\033[31mbc\n\377\r\n")
+            self.assertEqual(self.filed(rank, "stderr.log"), b"end")
+
+    def test_streams_go_where_torchrun_sends_them(self):
+        done = self.run_ranks(3, "echo out$RANK; echo err$RANK >&2", "-r", "0:3,1:1", "--tee", "1:2", "--log_dir", self.logs)
+        self.assertEqual((done.returncode, done.stdout, sorted(done.stderr.splitlines())), (0, "out2\n", ["[rank1]: err1", "err2"]))
+        self.assertEqual((self.filed(0, "stdout.log"), self.filed(0, "stderr.log"), self.filed(1, "stderr.log")), (b"out0\n", b"err0\n", b"err1\n"))
+        done = self.run_ranks(3, "echo out$RANK", "--local-ranks-filter", "1")
+        self.assertEqual((done.returncode, done.stdout), (0, "out1\n"))
+        for bad in (("-r", "4"), ("-t", "3:1"), ("--local-ranks-filter", "x"), ("--log-dir", ""), ("--affinity", "core")):
+            self.assertEqual(self.run_ranks(3, "true", *bad).returncode, 2, bad)
+
+    def test_a_folder_for_logs_is_made_and_named(self):
+        done = self.run_ranks(1, "echo hello", "-r", "1")
+        self.assertRegex(done.stderr, r"^sherd: what the ranks write is in /\S+/sherd-logs-\w+\n$")
+        with open(os.path.join(done.stderr.split()[-1], "attempt_0", "0", "stdout.log"), encoding="utf-8") as file:
+            self.assertEqual(file.read(), "hello\n")
+
+    def test_a_failure_is_told_with_its_message_last_lines_and_the_others(self):
+        script = """[ $RANK = 1 ] && { sleep 0.3; echo almost; echo oops >&2
+            printf '{"message": {"message": "ValueError: bad", "extraInfo": {"py_callstack": "T", "timestamp": "7"}}}' >$TORCHELASTIC_ERROR_FILE; exit 7; }
+            [ $RANK = 0 ] && exit 0; exec sleep 30"""
+        done = self.run_ranks(4, script, "-r", "3", "--log-dir", self.logs)
+        self.assertEqual(done.returncode, 7)
+        self.assertRegex(done.stderr, r"(?s)^sherd: rank 1 of 4 \(pid \d+\) failed with exit code 7; the others were ended\n"
+                         r"  when      0\.\d\d s after its start\n  host .*  it said\n    \| ValueError: bad\n  its last lines, of \S+/attempt_0/1/\n"
+                         r"    \| almost\n    \| oops\n  the other ranks\n    0  +done, exit code 0 +0\.\d+ s before\n    2-3  +ended by TERM +0\.\d+ s after\n$")
+        report = self.report()
+        self.assertEqual([report[key] for key in ("rank", "exit_code", "signal", "error", "callstack", "last_lines")],
+                         [1, 7, None, "ValueError: bad", "T", ["almost", "oops"]])
+        self.assertEqual([rank["end"] for rank in report["ranks"]], ["done", "failed", "ended as told", "ended as told"])
+
+    def test_an_outer_launcher_gets_the_error(self):
+        self.env["TORCHELASTIC_ERROR_FILE"] = os.path.join(os.path.dirname(self.logs), "outer.json")
+        self.run_ranks(2, "[ $RANK = 1 ] && echo broken >$TORCHELASTIC_ERROR_FILE && exit 3; exec sleep 20")
+        with open(self.env["TORCHELASTIC_ERROR_FILE"], encoding="utf-8") as file:
+            self.assertEqual(json.load(file)["message"]["message"], "rank 1 failed: broken\n")
+        self.assertEqual([name for name in os.listdir(self.env["TMPDIR"]) if name.startswith("sherd-")], [], "a temporary folder is left")
+
+    def test_a_closed_terminal_takes_nothing_from_files(self):
+        command = f"{SHERD} run -n 2 -t 1 --log-dir {self.logs} sh -c 'for i in $(seq 2000); do echo line $i; done' | head -n 1"
+        self.assertEqual(subprocess.run(["bash", "-o", "pipefail", "-c", command], stdout=subprocess.DEVNULL, timeout=60).returncode, 0)
+        for rank in range(2):
+            self.assertEqual(self.filed(rank, "stdout.log").count(b"\n"), 2000)
+
+    def test_ranks_are_bound_only_when_asked_and_within_what_is_allowed(self):
+        cpus = sorted(os.sched_getaffinity(0))
+        if len(cpus) < 2:
+            self.skipTest("one CPU")
+        script = "grep Cpus_allowed_list /proc/self/status; echo $OMP_NUM_THREADS"
+        bound = self.run_ranks(2, script, "--affinity", "cores", "-t", "1", "--log-dir", self.logs)
+        lists = [self.filed(rank, "stdout.log").split()[1] for rank in range(2)]
+        if "bound to their own" in bound.stderr:
+            self.assertNotEqual(lists[0], lists[1])
+        self.assertGreaterEqual(int(self.filed(0, "stdout.log").split()[2]), 1)
+        free = self.run_ranks(2, "grep Cpus_allowed_list /proc/self/status", "--affinity", "none")
+        self.assertEqual(len(set(free.stdout.splitlines())), 1)
+        few = subprocess.run(["taskset", "-c", str(cpus[1]), SHERD, "run", "-n", "2", "--affinity", "cores", "sh", "-c",
+                              "grep Cpus_allowed_list /proc/self/status"], capture_output=True, text=True, env=self.env, timeout=60)
+        self.assertEqual({line.split()[1] for line in few.stdout.splitlines()}, {str(cpus[1])})
+
+
 class Data(unittest.TestCase):
     def setUp(self):
         self.folder = tempfile.TemporaryDirectory()
@@ -467,6 +559,24 @@ class Train(unittest.TestCase):
             self.assertEqual(job.wait(timeout=5), 4)
             self.assertLess(time.time() - began, 5)
             self.assertIn(f"rank {victim} of 2 (pid {pid}) was killed by signal 9 (SIGKILL)", job.stderr.read())
+
+    def test_a_failed_rank_of_train_is_told_with_step_and_phase(self):
+        job = self.start_long_job()
+        pid = self.ranks_of(job.pid)[1]
+        os.kill(pid, signal.SIGSEGV)
+        self.assertEqual(job.wait(timeout=10), 4)
+        said = job.stderr.read()
+        self.assertRegex(said, r"  when      training, after step \d+, \d+(\.\d+)? s after its start\n")
+        self.assertRegex(said, r"  noticed   rank 1 died, waiting in ")
+        self.assertRegex(said, r"    0  +lost another rank \(4\)")
+        with open(os.path.join(job.run_dir, "failure.json"), encoding="utf-8") as file:
+            report = json.load(file)
+        self.assertEqual([report[key] for key in ("rank", "pid", "signal", "phase")], [1, pid, "SEGV", "training"])
+        with open(os.path.join(job.run_dir, "attempt_0", "0", "error.json"), encoding="utf-8") as file:
+            error = json.load(file)["message"]
+        self.assertRegex(error["message"], "rank 1 died")
+        self.assertRegex(error["extraInfo"]["timestamp"], r"^\d+$")
+        self.assertTrue(os.path.exists(os.path.join(job.run_dir, "attempt_0", "1", "stderr.log")))
 
     def test_a_hung_rank_ends_the_job_with_exit_4_and_its_peer_is_not_blamed(self):
         job = self.start_long_job(settings=("run.timeout_s=2",))
