@@ -575,6 +575,49 @@ def check_namespaces(bench):
             subprocess.run(["ip", "netns", "del", name], capture_output=True)
 
 
+TORCH = """import os, sys, torch, torch.distributed as dist
+dist.init_process_group("gloo")
+rank = dist.get_rank()
+torch.manual_seed(0)
+torch.set_num_threads(1)
+model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(8, 4))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for step in range(4):
+    optimizer.zero_grad()
+    model(torch.randn(16, 8, generator=torch.Generator().manual_seed(100 * step + rank))).pow(2).mean().backward()
+    optimizer.step()
+    if step == 2 and rank == 1 and os.environ["TORCHELASTIC_RESTART_COUNT"] == "0" and "FAIL_ONCE" in os.environ:
+        sys.exit(7)
+if rank == 0:
+    open(os.environ["DIR"] + "/sum", "w").write(repr(sum(p.double().sum().item() for p in model.parameters())))
+dist.destroy_process_group()
+"""
+
+
+def check_torch(bench):
+    """A script of PyTorch gets the same numbers as under torchrun: on one node, on two, and after a restart."""
+    if subprocess.run(["python3", "-c", "import torch"], capture_output=True).returncode:
+        print("  note: there is no PyTorch here", flush=True)
+        return
+    script = os.path.join(bench.new_folder(), "ddp.py")
+    with open(script, "w") as file:
+        file.write(TORCH)
+    folder = bench.new_folder()
+    done = subprocess.run(["python3", "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "4", script], capture_output=True,
+                          env=os.environ | {"DIR": folder})
+    need(done.returncode == 0, f"torchrun itself fails: {done.stderr.decode()[-1000:]}")
+    expected = text(folder, "sum")
+    run = f"exec {bench.sherd} run"  # in the launcher's shell, so that DIR and all else is as in other checks
+    for how in (f"{run} -n 4 {script}", f"FAIL_ONCE=1 {run} -n 4 --max-restarts 1 --restart-delay 0 {script}"):
+        folder = bench.new_folder()
+        with Launcher(bench, folder, [], how) as launcher:
+            launcher.need_end(0, within_s=120)
+        need(text(folder, "sum") == expected, f"{text(folder, 'sum')}, not {expected}")
+    with Nodes(bench, [f"exec python3 {script}"] * 2) as nodes:
+        nodes.need_ends(0, within_s=120)
+        need(text(nodes.folder, "sum") == expected, f"two nodes: {text(nodes.folder, 'sum')}, not {expected}")
+
+
 CHECKS = {name.removeprefix("check_").replace("_", "-"): check for name, check in list(globals().items()) if name.startswith("check_")}
 
 
