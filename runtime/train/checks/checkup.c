@@ -29,7 +29,7 @@ static const shd_check checks[] = {
     {"checkpoint.resume", shd_check_resume, QUICK, "data.train"},
     {"data.validation", shd_check_validation_data, QUICK, "plan"},
     {"outputs", shd_check_outputs, QUICK, "plan"},
-    {"file size", shd_check_file_size, JOB, "outputs"},
+    {"file size", shd_check_file_size, QUICK, "outputs"},
     {"other jobs", shd_check_other_jobs, JOB, "outputs"},
     {"disk", shd_check_disk, JOB, "outputs"},
 };
