@@ -41,7 +41,7 @@ class Host:
     def stop(self):
         """(what it printed at the end, its log)"""
         if self.process.returncode is None:
-            out, log = self.process.communicate(input="", timeout=30)
+            out, log = self.process.communicate(input="", timeout=60)
             self.said = out.strip(), log
         for client in self.clients:
             client.close()
@@ -92,8 +92,8 @@ class Protocol(unittest.TestCase):
 
     def test_a_wait_ends_by_a_set_by_time_and_by_another_request(self):
         waiting, other = self.host.client(), self.host.client()
-        threading.Timer(0.2, lambda: other.ask(SET, b"late", b"v")).start()
         start = time.monotonic()
+        threading.Timer(0.2, lambda: other.ask(SET, b"late", b"v")).start()
         self.assertEqual(waiting.ask(GET, b"late", number=20000), (DONE, 0, b"v"))
         self.assertGreater(time.monotonic() - start, 0.19)
         start = time.monotonic()
@@ -168,7 +168,7 @@ class Protocol(unittest.TestCase):
         self.host.process.kill()
         start = time.monotonic()
         self.assertRaises(Closed, client.answer)
-        self.assertLess(time.monotonic() - start, 5)
+        self.assertLess(time.monotonic() - start, 20)
 
 
 class Addresses(unittest.TestCase):

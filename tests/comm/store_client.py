@@ -29,7 +29,7 @@ class Closed(Exception):
 class Client:
     """One connection; `join` False stops after the welcome."""
 
-    def __init__(self, host, port, job, secret_text, version=1, join=True, timeout=10):
+    def __init__(self, host, port, job, secret_text, version=1, join=True, timeout=60):
         secret = blake(32, secret_text.strip(b"\t\n\v\f\r "))
         job_tag = blake(16, b"sherd store job" + job)
         key = blake(32, b"sherd store key" + job, secret)

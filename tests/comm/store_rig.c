@@ -151,7 +151,7 @@ double rig_cpu_ms(void) {
 int rig_connect(int32_t port) {
     const struct sockaddr_in address = {
         .sin_family = AF_INET, .sin_port = htons((uint16_t)port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    const struct timeval patience = {.tv_sec = 3};
+    const struct timeval patience = {.tv_sec = 10};
     int made = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     setsockopt(made, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
     setsockopt(made, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);

@@ -38,7 +38,7 @@ int rig_log_count(const char *containing);
 /* CPU time of the whole process, ms. */
 double rig_cpu_ms(void);
 
-/* A raw connection to 127.0.0.1, blocking, with a time-out of 3 s for each receive; -1 when it was refused. */
+/* A raw connection to 127.0.0.1, blocking, with a time-out of 10 s for each receive; -1 when it was refused. */
 int rig_connect(int32_t port);
 bool rig_send(int socket, const void *bytes, size_t count);
 /* Receives all `count`; false when the other side has closed or is silent. */

@@ -48,7 +48,7 @@ Test(store, a_get_waits_until_somebody_sets) {
     cr_assert_eq(shd_store_get(one, "late", 10, &value, &bytes), SHERD_OK, "%s", sherd_last_error());
     double took_ms = shd_clock_ms() - start_ms;
     cr_assert_str_eq(value, "here");
-    cr_assert(took_ms > 190 && took_ms < 1500, "%g ms", took_ms);
+    cr_assert(took_ms > 190 && took_ms < 5000, "%g ms", took_ms);
     void *result;
     pthread_join(thread, &result);
     cr_assert_null(result);

@@ -53,7 +53,7 @@ Test(store, another_secret_or_job_is_refused_at_once_and_named) {
         cr_assert_eq(connect_with(port, RIG_SECRET, "job 2"), SHERD_COMM);
         cr_assert(strstr(sherd_last_error(), "another job"), "%s", sherd_last_error());
     }
-    cr_assert_lt(shd_clock_ms() - start_ms, 2000);
+    cr_assert_lt(shd_clock_ms() - start_ms, 4500);
     cr_assert_eq(connect_with(port, RIG_SECRET, RIG_JOB), SHERD_OK, "%s", sherd_last_error());
     cr_assert(refused(server, 20));
     cr_assert_eq(rig_log_count("a connection from 127.0.0.1:"), 1, "an address is named once");
@@ -275,7 +275,7 @@ Test(store, the_silent_neither_stall_others_nor_stay) {
     }
     double start_ms = shd_clock_ms();
     for (int i = 0; i < 20; i++) cr_assert_eq(connect_with(port, RIG_SECRET, RIG_JOB), SHERD_OK);
-    cr_assert_lt(shd_clock_ms() - start_ms, 2000);
+    cr_assert_lt(shd_clock_ms() - start_ms, 4500);
     cr_assert_lt(shd_memory_held(SHD_MEMORY_OBJECTS) - held, 400000, "of 128 strangers");
     cr_assert(rig_is_closed(sockets[0], 1), "the oldest makes room");
     cr_assert_not(rig_is_closed(sockets[SILENT - 1], 0), "the youngest has time");
