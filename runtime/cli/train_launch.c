@@ -129,9 +129,10 @@ static bool holds(void *user, int signal) {
 static bool is_quiet(const shd_launch_report *report) { return report->failed_rank >= 0 && report->signal == SIGPIPE; }
 
 /* Where a rank was when it failed. */
-static shd_failure_story tell_story(const train_job *has, int32_t rank, const shd_cause *cause) {
+static shd_failure_story tell_story(const train_job *has, const shd_launch_report *report, const shd_cause *cause) {
+    int32_t rank = report->failed_rank;
     shd_failure_story story = {.step = -1, .phase = "starting"};
-    if (cause && shd_cause_blames_peer(cause))
+    if (cause && shd_cause_blames_peer(cause) && !report->blames_peer)
         story.noticed = cause->text;
     else if (cause)
         story.cause = cause->text;
@@ -166,7 +167,7 @@ static void judge(train_job *has, shd_launch_report *report) {
     if (told) shd_report_take_cause(report, &cause);
     if (is_quiet(report)) return;
     shd_report_say(has->launch, report);
-    const shd_failure_story story = tell_story(has, report->failed_rank, told ? &cause : NULL);
+    const shd_failure_story story = tell_story(has, report, told ? &cause : NULL);
     shd_failure_say(has->launch, report, &story);
     shd_flight_judge(has->records, has->train->job, report);
     tell_failure(has, report, &story);

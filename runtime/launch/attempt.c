@@ -333,7 +333,11 @@ static sherd_status run(attempt *job) {
                              .parent = getpid()};
     SHD_TRY(set_threads(job));
     SHD_TRY(shd_exits_init(&job->exits, job->place->local_count));
-    if (launch->output) SHD_TRY(shd_output_begin(launch->output, job->place));
+    if (launch->output) {
+        SHD_TRY(shd_output_begin(launch->output, job->place));
+        job->guard.died = shd_output_sweep;
+        job->guard.user = launch->output;
+    }
     SHD_TRY(shd_guard_start(&job->guard));
     SHD_TRY(shd_variables_set(&job->variables, SHD_MARKED_VARIABLE, shd_guard_mark_value(&job->guard)));
     sherd_status status = start_all(job);

@@ -16,7 +16,7 @@
 
 /* Runs in the guard, a fork of a process that may have threads: only async-signal-safe calls. A message is a number: a
  * group to guard, or, negative, one to forget; 0: the launcher needs no guard any more. */
-static void keep_watch(int messages, const char *mark) {
+static void keep_watch(int messages, const shd_guard *guard) {
     pid_t leaders[SHD_LAUNCH_MAX_RANKS];
     int count = 0;
     pid_t number = -1;
@@ -30,7 +30,9 @@ static void keep_watch(int messages, const char *mark) {
             if (leaders[i] == -number) leaders[i] = leaders[--count];
     }
     for (int i = 0; i < count; i++) kill(-leaders[i], SIGKILL);
-    if (number != 0) shd_marked_kill(mark);
+    if (number == 0) return;
+    shd_marked_kill(guard->mark);
+    if (guard->died) guard->died(guard->user);
 }
 
 sherd_status shd_guard_start(shd_guard *guard) {
@@ -56,7 +58,7 @@ sherd_status shd_guard_start(shd_guard *guard) {
         prctl(PR_SET_NAME, "sherd-guard");
         dup2(ends[0], 0);
         close_range(1, ~0U, 0);
-        keep_watch(0, guard->mark);
+        keep_watch(0, guard);
         _exit(0);
     }
     close(ends[0]);

@@ -16,6 +16,10 @@ typedef struct shd_guard {
     pid_t pid;
     int channel;                     /* -1: no guard */
     char mark[SHD_GUARD_MARK_BYTES]; /* for the environment of ranks: "SHERD_LAUNCH_ID=…" */
+    /* The caller's, before the start: what else is done in the guard when the launcher has died, with only async-signal-safe
+     * calls. NULL: nothing. */
+    void (*died)(const void *user);
+    const void *user;
 } shd_guard;
 
 /* Starts it, with a new mark. Fails: IO. */

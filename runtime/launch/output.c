@@ -18,16 +18,37 @@ void shd_output_path(const shd_output *output, int32_t local_rank, const char *n
     snprintf(path, PATH_MAX, "%s/%d/%s", output->folder, output->first_rank + local_rank, name);
 }
 
+/* Writes "FOLDER/RANK" without the C library's printing, which may not be called in a guard. Returns its end. */
+static char *append_rank(char path[PATH_MAX + 32], size_t folder_bytes, int32_t rank) {
+    char digits[12], *at = path + folder_bytes;
+    int count = 0;
+    do digits[count++] = (char)('0' + rank % 10);
+    while ((rank /= 10) > 0);
+    *at++ = '/';
+    while (count > 0) *at++ = digits[--count];
+    *at = 0;
+    return at;
+}
+
 /* Only what is sherd's own: nothing else is ever in it. */
 static void remove_temporary(const shd_output *output) {
-    char path[PATH_MAX];
+    char path[PATH_MAX + 32];
+    size_t bytes = strlen(output->folder);
+    memcpy(path, output->folder, bytes);
     for (int32_t rank = 0; rank < output->rank_count; rank++) {
-        shd_output_path(output, rank, error_name, path);
+        char *end = append_rank(path, bytes, output->first_rank + rank);
+        *end = '/';
+        memcpy(end + 1, error_name, sizeof error_name);
         unlink(path);
-        path[strlen(path) - sizeof error_name] = 0;
+        *end = 0;
         rmdir(path);
     }
     rmdir(output->folder);
+}
+
+void shd_output_sweep(const void *user) {
+    const shd_output *output = user;
+    if (output->is_temporary) remove_temporary(output);
 }
 
 static void forget(shd_output *output) {

@@ -55,6 +55,8 @@ void shd_output_told(shd_output *output, int signal);
 void shd_output_reaped(shd_output *output, int32_t local_rank, int exit_code, int signal);
 /* All ranks are gone: what they wrote is taken and shown. */
 void shd_output_end(shd_output *output);
+/* What a launcher that was killed would have removed (shd_guard.died). Async-signal-safe. */
+void shd_output_sweep(const void *output);
 /* Accepts a zeroed value. */
 void shd_output_fini(shd_output *output);
 

@@ -139,6 +139,21 @@ Test(output, ranks_have_an_error_file_also_where_there_are_no_logs) {
     cr_assert_eq(count_temporary(), 0, "a temporary folder is left");
 }
 
+Test(output, a_launcher_that_is_killed_leaves_no_temporary_folder) {
+    pid_t child = fork();
+    if (!child) {
+        shd_output output = {.temporary = folder};
+        run(&output, 12, "echo broken >$TORCHELASTIC_ERROR_FILE; echo >$DIR/on$RANK; sleep 30");
+        _exit(0);
+    }
+    for (int i = 0; i < 2000 && !*written("on11"); i++) usleep(5000);
+    cr_assert_eq(count_temporary(), 1);
+    kill(child, SIGKILL);
+    waitpid(child, NULL, 0);
+    for (int i = 0; i < 2000 && count_temporary(); i++) usleep(5000);
+    cr_assert_eq(count_temporary(), 0);
+}
+
 Test(output, of_a_rank_that_cannot_be_started_is_no_matter) {
     shd_output output = {.log_dir = logs};
     cr_assert_eq(shd_routes_init(&output.routes, 2, "3", NULL, NULL), SHERD_OK);
