@@ -42,7 +42,8 @@ enum {
          "keep_alive_max_attempt (8): a node that is silent for so many intervals is lost."},                          \
         {SHD_RUN_STANDALONE, "standalone", NULL, "One node; whatever is said of a rendezvous is ignored."},            \
         {SHD_RUN_MASTER_ADDRESS, "master-addr", "HOST",                                                                \
-         "MASTER_ADDR of the ranks (default 127.0.0.1); of several nodes without --rdzv-endpoint: node 0."},           \
+         "MASTER_ADDR of the ranks (default 127.0.0.1); of several nodes without --rdzv-endpoint:\n"                   \
+         "node 0."},                                                                                                   \
         {SHD_RUN_MASTER_PORT, "master-port", "PORT",                                                                   \
          "MASTER_PORT of the ranks (default: a free one); of several nodes without --rdzv-endpoint:\n"                 \
          "where they meet (default 29500)."},                                                                          \
