@@ -17,7 +17,7 @@ enum { SHD_OUTPUT_LOG_DIR = 1300, SHD_OUTPUT_FILTER };
         {'r', "redirects", "STREAMS",                                                                                  \
          "What ranks write to these goes to files only: 0 none, 1 stdout, 2 stderr, 3 both, or for\n"                  \
          "some local ranks 0:1,1:3 (default 0)."},                                                                     \
-        {'t', "tee", "STREAMS", "To files, and line by line behind [rankN]: to the terminal (default 0)."}, {         \
+        {'t', "tee", "STREAMS", "To files, and line by line behind [rankN]: to the terminal (default 0)."}, {          \
         SHD_OUTPUT_FILTER, "local-ranks-filter", "RANKS", "Show the output of these local ranks only, as 0,3."         \
     }
 
