@@ -11,7 +11,7 @@
 
 /* Values that differ by more than this are drawn on a logarithmic axis where a chart may have one. */
 static const double log_ratio = 40;
-/* Above so many times what all but a twentieth of the columns have, an axis of times is cut off. */
+/* Above so many times what all but a twentieth of the columns have, an axis that may be is cut off. */
 static const double clip_ratio = 3;
 
 /* --- what is drawn ------------------------------------------------------------------------------------------------ */
@@ -69,7 +69,7 @@ static double clipped_high(shd_drawing *drawing, double high) {
     const shd_trace *top = &drawing->traces[drawing->count - 1];
     double sorted[SHD_DRAWN_COLUMNS];
     int32_t count = 0;
-    if (drawing->chart->quantity != SHD_MILLISECONDS) return high;
+    if (!drawing->chart->clips) return high;
     for (int32_t c = 0; c < top->count && count < SHD_DRAWN_COLUMNS; c++)
         if (!isnan(top->high[c])) sorted[count++] = top->high[c];
     if (count < 20) return high;
@@ -117,7 +117,7 @@ static void choose_scale(shd_drawing *drawing) {
     drawing->is_empty = !any;
     if (!any) return;
     bool logarithmic = chart->may_be_log && low > 0 && high / low > log_ratio;
-    double shown = drawing->chart->kind == SHD_CHART_CURVES ? high : clipped_high(drawing, high);
+    double shown = clipped_high(drawing, high);
     if (chart->reference > 0 && chart->reference < 2 * high) {
         shown = fmax(shown, chart->reference);
         drawing->has_reference = true;

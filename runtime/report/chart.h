@@ -30,6 +30,7 @@ typedef struct shd_chart {
     shd_quantity quantity;
     bool from_zero;
     bool may_be_log; /* a logarithmic axis where values differ much */
+    bool clips;      /* rare values far above all others may lie beyond the axis: they are marked, and told */
     bool skips_zero; /* not drawn where all is zero */
     bool small;      /* half as high */
     shd_chart_line lines[SHD_CHART_LINES];

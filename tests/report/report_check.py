@@ -84,6 +84,37 @@ def row(step, loss=2.0, **more):
     return json.dumps({k: word(v) for k, v in values.items()})
 
 
+# How linear RGB looks to people without working cones of one kind: Machado, Oliveira, Fernandes 2009, severity 1.
+SIGHTS = {
+    "usual": ((1, 0, 0), (0, 1, 0), (0, 0, 1)),
+    "protan": ((0.152286, 1.052583, -0.204868), (0.114503, 0.786281, 0.099216), (-0.003882, -0.048116, 1.051998)),
+    "deutan": ((0.367322, 0.860646, -0.227968), (0.280085, 0.672501, 0.047413), (-0.011820, 0.042940, 0.968881)),
+    "tritan": ((1.255528, -0.076749, -0.178779), (-0.078411, 0.930809, 0.147602), (0.004733, 0.691367, 0.303900))}
+
+
+def linear(colour):
+    digits = colour[1:] if len(colour) == 7 else "".join(2 * c for c in colour[1:])
+    parts = [int(digits[i:i + 2], 16) / 255 for i in (0, 2, 4)]
+    return [p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts]
+
+
+def contrast(one, other):
+    """As WCAG 2 has it."""
+    light = sorted(0.2126 * r + 0.7152 * g + 0.0722 * b + 0.05 for r, g, b in (linear(one), linear(other)))
+    return light[1] / light[0]
+
+
+def difference(one, other, sight):
+    """Of two colours in CIE L*a*b*: 2.3 is just noticeable side by side."""
+    labs = []
+    for colour in (linear(one), linear(other)):
+        r, g, b = (min(1, max(0, sum(m * c for m, c in zip(row, colour)))) for row in SIGHTS[sight])
+        x, y, z = ((t ** (1 / 3) if t > 0.008856 else 7.787 * t + 16 / 116)
+                   for t in ((0.4124 * r + 0.3576 * g + 0.1805 * b) / 0.9505, 0.2126 * r + 0.7152 * g + 0.0722 * b, (0.0193 * r + 0.1192 * g + 0.9505 * b) / 1.089))
+        labs.append((116 * y - 16, 500 * (x - y), 200 * (y - z)))
+    return math.dist(*labs)
+
+
 class Report(unittest.TestCase):
     def setUp(self):
         self.folder = tempfile.TemporaryDirectory()
@@ -354,6 +385,35 @@ class Report(unittest.TestCase):
         shares = [round((part[-1][1] - part[0][1]) / (base - top), 2) for part in edges]
         self.assertEqual(shares, [0.6, 0.1, 0.1, 0.1, 0.05, 0.05])
         self.assertIn("compute 60.0 %", page.section("time"))
+
+    def test_a_rare_value_far_beyond_all_others_is_marked_and_leaves_room_for_them(self):
+        self.rows([row(s, tokens_per_s=5e6 if s == 30 else 1000.0 + s) for s in range(60)])
+        page = self.page()
+        self.assertEqual(page.paths("throughput", "beyond")[0].count("M"), 1)
+        self.assertIn("1 column reaches beyond the scale, up to 5M", page.section("throughput"))
+        heights = [y for _, y in points(page.paths("throughput", "line")[0])]
+        self.assertEqual(heights[30], 0)
+        self.assertLess(max(heights[:30] + heights[31:]), 400, "the others are not flat on the ground")
+        self.assertEqual(page.paths("loss", "beyond"), [])
+
+    def test_colours_are_told_apart_by_every_sight(self):
+        self.rows([row(s) for s in range(3)])
+        page = self.page()
+        schemes = [dict(re.findall(r"--(\w+): (#\w+)", block)) for block in re.findall(r":root \{(.*?)\}", page.raw, re.S)]
+        self.assertEqual(len(schemes), 3)
+        self.assertEqual(schemes[0], schemes[2], "paper is light")
+        stack = [f"c{n}" for n in re.findall(r'class="part c(\d)"', page.raw)]
+        self.assertEqual(len(set(stack)), 6)
+        for colours in schemes:
+            for name in ("text", "quiet", "c0", "c1", "c2", "c4", "good", "bad", "warned"):  # words
+                self.assertGreaterEqual(min(contrast(colours[name], colours["ground"]), contrast(colours[name], colours["raised"])), 4.5, name)
+            for name in stack:
+                self.assertGreaterEqual(contrast(colours[name], colours["ground"]), 3, name)
+            for sight in SIGHTS:
+                for i, name in enumerate(stack):
+                    for k, other in enumerate(stack[:i]):
+                        apart = difference(colours[name], colours[other], sight)
+                        self.assertGreaterEqual(apart, 20 if i - k == 1 else 14, f"{name} and {other}, {sight}")
 
     def test_numbers_are_there_without_the_picture_or_the_script(self):
         self.rows([row(s, float(s)) for s in range(100)])
