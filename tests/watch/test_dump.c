@@ -5,6 +5,7 @@
 #include "tests/watch/made_dumps.h"
 
 #include <criterion/criterion.h>
+#include <errno.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -167,11 +168,13 @@ static shd_recorder *asked;
 static void answer(int signal, siginfo_t *info, void *context) {
     (void)signal;
     (void)info;
+    int cause = errno;
     shd_stack stack;
     char text[SHD_RECORDER_STACK_BYTES];
     shd_stack_take_at(context, &stack);
     shd_stack_join(&stack, text, sizeof text);
     shd_recorder_put_stack(asked, text);
+    errno = cause;
 }
 
 __attribute__((noinline)) static void hang_here(int ready) {
