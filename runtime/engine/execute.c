@@ -214,7 +214,9 @@ static sherd_status wait_turn(shd_engine *engine, const shd_instruction *instruc
     if (!ran) SHD_TRY(disk ? shd_engine_await_disk(engine) : shd_comm_pause(engine->config.comm, patience, what));
     double spent_ms = shd_clock_ms() - since_ms - (counted_ms(engine) - before_ms);
     *(disk ? &engine->times.save_ms : &engine->times.comm_ms) += spent_ms;
-    *(disk ? &engine->clock.other_ms : &engine->clock.wait_ms) += ran ? 0 : spent_ms;
+    /* Of other programs all counts as other time. */
+    if (!ran && engine->program->kind == SHD_PROGRAM_TRAIN)
+        *(disk ? &engine->clock.other_ms : &engine->clock.wait_ms) += spent_ms;
     return SHERD_OK;
 }
 

@@ -245,7 +245,7 @@ Test(nonfinite, sums_of_finite_numbers_that_overflow_have_no_culprit, .timeout =
 
 /* --- times -------------------------------------------------------------------------------------------------------- */
 
-enum { NAP_MS = 40, SLOW_RANK = 1 };
+enum { NAP_MS = 40, SLOW_RANK = 1, EVALUATION_MS = 600, MOST_TRIES = 40 };
 
 static void nap(int milliseconds) { nanosleep(&(struct timespec){.tv_nsec = milliseconds * 1000000L}, NULL); }
 
@@ -255,8 +255,21 @@ static sherd_status forward_slowly(void *user, const sherd_view *view) {
     return SHERD_OK;
 }
 
-/* Rank 1 takes 40 ms longer than all others, which wait for it; before the last step every rank takes a rest, between
- * steps and in an evaluation, of which only the former is work. */
+static int evaluate_slowly(sherd_session *session) {
+    sherd_evaluation evaluation;
+    EXPECT(sherd_evaluate_begin(session) == SHERD_OK);
+    for (int32_t u = 0; u < TOY_UNITS; u++) {
+        sherd_view view;
+        EXPECT(sherd_forward_begin(session, u, &view) == SHERD_OK);
+        if (u == 0) nap(EVALUATION_MS);
+        EXPECT(sherd_forward_end(session, u) == SHERD_OK);
+    }
+    EXPECT(sherd_evaluate_end(session, 1, &evaluation) == SHERD_OK);
+    return 0;
+}
+
+/* Rank 1 takes 40 ms longer than all others, which wait for it; then every rank takes a rest, in an evaluation and
+ * between steps, of which only the latter is work. */
 static int measure(void *user, const sherd_options *options) {
     (void)user;
     walk run = {.options = options, .harm = HARM_NONE};
@@ -265,26 +278,27 @@ static int measure(void *user, const sherd_options *options) {
     EXPECT(sherd_session_create(options, toy_model(), &run.session) == SHERD_OK);
     EXPECT(sherd_session_fill(run.session, toy_fill, NULL) == SHERD_OK);
     sherd_step_result result;
-    for (int step = 0; step < 4; step++) {
+    /* What a busy machine does to a step it does to few: some of the tries must go as they should, and all make sense. */
+    int good = 0, tries = 0;
+    for (; good < 3 && tries < MOST_TRIES; tries++) {
         EXPECT(sherd_run_step(run.session, options->micro_steps, &callbacks, &result) == SHERD_OK);
         const sherd_rank_times *work = &result.rank_step, *wait = &result.rank_wait;
-        EXPECT(work->max_rank == SLOW_RANK && work->max_ms >= NAP_MS);
-        EXPECT(work->min_ms >= 0 && work->min_ms <= work->median_ms && work->median_ms < work->max_ms);
-        EXPECT(wait->max_rank != SLOW_RANK && wait->min_ms <= wait->median_ms && wait->median_ms <= wait->max_ms);
-        EXPECT(wait->max_ms >= NAP_MS / 2);
+        EXPECT(work->min_ms >= 0 && work->min_ms <= work->median_ms && work->median_ms <= work->max_ms);
+        EXPECT(wait->min_ms <= wait->median_ms && wait->median_ms <= wait->max_ms && work->max_ms >= NAP_MS);
+        good += work->max_rank == SLOW_RANK && work->median_ms < work->max_ms && wait->max_rank != SLOW_RANK &&
+                wait->max_ms >= NAP_MS / 2;
     }
-    EXPECT(sherd_evaluate_begin(run.session) == SHERD_OK);
-    for (int32_t u = 0; u < TOY_UNITS; u++) {
-        sherd_view view;
-        EXPECT(sherd_forward_begin(run.session, u, &view) == SHERD_OK);
-        if (u == 0) nap(20 * NAP_MS);
-        EXPECT(sherd_forward_end(run.session, u) == SHERD_OK);
+    EXPECT(good == 3);
+    bool excluded = false;
+    for (tries = 0; !excluded && tries < MOST_TRIES / 4; tries++) {
+        int line = evaluate_slowly(run.session);
+        if (line) return line;
+        nap(2 * NAP_MS);
+        EXPECT(sherd_run_step(run.session, options->micro_steps, &callbacks, &result) == SHERD_OK);
+        EXPECT(result.rank_step.min_ms >= 2 * NAP_MS);
+        excluded = result.rank_step.max_ms < EVALUATION_MS;
     }
-    sherd_evaluation evaluation;
-    EXPECT(sherd_evaluate_end(run.session, 1, &evaluation) == SHERD_OK);
-    nap(4 * NAP_MS);
-    EXPECT(sherd_run_step(run.session, options->micro_steps, &callbacks, &result) == SHERD_OK);
-    EXPECT(result.rank_step.min_ms >= 4 * NAP_MS && result.rank_step.max_ms < 20 * NAP_MS);
+    EXPECT(excluded);
     sherd_session_destroy(run.session);
     return 0;
 }
