@@ -10,7 +10,7 @@
 enum {
     FULL_COUNT = SHD_SELFTEST_BYTES / (int)sizeof(float), /* before it is cut to what ranks can share evenly */
     ALIGN_COUNT = 256,
-    EXCHANGES = 200,
+    EXCHANGES = 50,
     REPEATS = 5,
 };
 

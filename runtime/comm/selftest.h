@@ -8,7 +8,7 @@
 
 #include "runtime/comm/comm.h"
 
-enum { SHD_SELFTEST_BYTES = 16 << 20 }; /* of a full buffer */
+enum { SHD_SELFTEST_BYTES = 8 << 20 }; /* of a full buffer */
 
 /* Rates are bytes of a full buffer over the time that all ranks took together; 0: the collective is not used here. */
 typedef struct shd_selftest_result {

@@ -85,7 +85,7 @@ static ranks_result run(int32_t world, int32_t replicas, breakage what) {
 }
 
 Test(selftest, passes_on_every_mesh, .timeout = 120) {
-    static const int32_t meshes[][2] = {{1, 1}, {2, 1}, {3, 1}, {4, 1}, {8, 1}, {4, 2}, {2, 2}, {6, 3}};
+    static const int32_t meshes[][2] = {{1, 1}, {2, 1}, {3, 1}, {8, 1}, {2, 2}, {4, 2}};
     for (size_t i = 0; i < sizeof meshes / sizeof *meshes; i++) {
         ranks_result result = run(meshes[i][0], meshes[i][1], NOTHING);
         for (int32_t r = 0; r < meshes[i][0]; r++)

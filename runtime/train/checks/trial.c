@@ -191,6 +191,7 @@ static sherd_status try_step(trial_run *run, double begun_ms, shd_trial_rank *ou
         if (n > 0 || known_ms > LONG_STEP_MS) continue;
         /* Begins anew, warm. */
         counted = 0;
+        known_ms = 0;
         start_ms = shd_clock_ms();
         wait_ms = count_wait_ms();
         shd_model_work_reset();
