@@ -523,7 +523,7 @@ def check_strangers(bench):
         endpoint = f"127.0.0.1:{taken.getsockname()[1]}"
         with Launcher(bench, folder, ["--nnodes", "2", "--node-rank", "0", "--rdzv-endpoint", endpoint, *CONF], "exit 0") as launcher:
             launcher.need_end(1, str(taken.getsockname()[1]), within_s=5)
-    with Nodes(bench, ["touch $DIR/up$RANK; sleep 4"] * 2, ranks=1) as nodes:
+    with Nodes(bench, ["echo 1 >$DIR/up$RANK; sleep 4"] * 2, ranks=1) as nodes:
         wait_for(nodes.folder, "up0", "up1")
         with Launcher(bench, folder, [*nodes.options, "--node-rank", "1"], "exit 0") as third:
             third.need_end(1, "node 1 of the job is taken, by", within_s=20)
