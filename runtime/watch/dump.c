@@ -165,12 +165,48 @@ static json_t *dump_json(const shd_recorder *recorder, const shd_recorder_head *
                      events);
 }
 
+/* Gathers what the encoder gives out token by token, some 150 thousand of them a dump: as many calls of the kernel would
+ * take seconds where processors are scarce, and the job is to be over by then. */
+typedef struct sink {
+    int file;
+    size_t used;
+    char bytes[16384];
+} sink;
+
+static int flush(sink *out) {
+    ssize_t written = write(out->file, out->bytes, out->used);
+    bool whole = written >= 0 && (size_t)written == out->used;
+    if (written >= 0 && !whole) errno = ENOSPC;
+    out->used = 0;
+    return whole ? 0 : -1;
+}
+
+static int gather(const char *text, size_t bytes, void *user) {
+    sink *out = user;
+    while (bytes > 0) {
+        size_t room = sizeof out->bytes - out->used, part = bytes < room ? bytes : room;
+        memcpy(out->bytes + out->used, text, part);
+        out->used += part;
+        text += part;
+        bytes -= part;
+        if (out->used == sizeof out->bytes && flush(out)) return -1;
+    }
+    return 0;
+}
+
+static bool write_dump(const json_t *dump, int file) {
+    sink out;
+    out.file = file;
+    out.used = 0;
+    return !json_dump_callback(dump, gather, &out, JSON_COMPACT) && !gather("\n", 1, &out) && !flush(&out);
+}
+
 /* Under a name of its own first; the link fails where somebody else's dump is there already. */
 static sherd_status place(const json_t *dump, const char *dir, const char *path, int32_t rank, int32_t by) {
     char partial[PATH_MAX];
     snprintf(partial, sizeof partial, "%s/.rank-%05d-by-%d-%d", dir, rank, by, (int)getpid());
     int file = open(partial, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-    bool written = file >= 0 && !json_dumpfd(dump, file, JSON_COMPACT) && write(file, "\n", 1) == 1;
+    bool written = file >= 0 && write_dump(dump, file);
     if (file >= 0) written = !close(file) && written;
     bool linked = written && (!link(partial, path) || errno == EEXIST);
     int cause = errno;
