@@ -17,6 +17,8 @@ typedef struct shd_saving_slot {
     _Atomic int32_t step_ms; /* its last step, data and validation included */
     _Atomic int32_t trains;  /* it has met the others and loaded what it starts from */
     _Atomic int64_t steps;   /* completed ones of the run, once it trains */
+    _Atomic int32_t told;    /* its pid, once it was itself told to stop, and not by another rank */
+    _Atomic int64_t told_ms; /* when, monotonic */
 } shd_saving_slot;
 
 /* Makes the file for `rank_count` ranks; its descriptor is inherited by what this process starts. -1 when it cannot be
@@ -27,6 +29,10 @@ shd_saving_slot *shd_saving_map(int file, int32_t rank_count);
 /* Forgets all: before ranks are started again. */
 void shd_saving_clear(shd_saving_slot *slots, int32_t rank_count);
 void shd_saving_mark(shd_saving_slot *slot, bool saving);
+/* Notes that this process was told to stop; async-signal-safe. */
+void shd_saving_mark_told(shd_saving_slot *slot);
+/* The rank that was told first; -1: none was. */
+int32_t shd_saving_first_told(const shd_saving_slot *slots, int32_t rank_count);
 
 /* A look at the records, again and again. bytes and since_ms start at zero. */
 typedef struct shd_saving_watch {

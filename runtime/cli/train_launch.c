@@ -143,11 +143,25 @@ static shd_failure_story tell_story(const train_job *has, const shd_launch_repor
     return story;
 }
 
+/* Whether ranks ended because one of them, and not the launcher, was told to stop. */
+static bool was_told(const shd_launch_report *report) {
+    int told = report->signal ? 0 : report->exit_code - SHD_EXIT_SIGNAL;
+    return report->failed_rank >= 0 && (told == SIGTERM || told == SIGINT || told == SIGHUP);
+}
+
+/* All of them stop then, at the end of a step, and any may be the first that is gone. */
+static void name_the_one_told(const train_job *has, shd_launch_report *report) {
+    const shd_saving_slot *slots = has->saving.slots;
+    int32_t rank = was_told(report) ? shd_saving_first_told(slots, has->saving.rank_count) : -1;
+    if (rank < 0) return;
+    report->failed_rank = rank;
+    report->failed_pid = slots[rank].told;
+}
+
 /* What made ranks fail, as far as one of them could say it; not of a rank that was told to stop, whose run tells that. */
 static void tell_failure(const train_job *has, const shd_launch_report *report, const shd_failure_story *story) {
     char text[64];
-    int told = report->signal ? 0 : report->exit_code - SHD_EXIT_SIGNAL;
-    if (report->failed_rank < 0 || told == SIGTERM || told == SIGINT || told == SIGHUP) return;
+    if (report->failed_rank < 0 || was_told(report)) return;
     if (report->signal)
         snprintf(text, sizeof text, "ended by signal %d (SIG%s)", report->signal, sigabbrev_np(report->signal));
     else
@@ -165,6 +179,7 @@ static void judge(train_job *has, shd_launch_report *report) {
     has->judged = true;
     bool told = shd_causes_first(has->causes, &cause);
     if (told) shd_report_take_cause(report, &cause);
+    name_the_one_told(has, report);
     if (is_quiet(report)) return;
     shd_report_say(has->launch, report);
     const shd_failure_story story = tell_story(has, report, told ? &cause : NULL);

@@ -115,6 +115,7 @@ static void stepped(void *user, const shd_train_step *row) {
 static void begin_stop(int signal) {
     stop_ms = shd_saving_clock_ms();
     stop_signal = signal;
+    shd_saving_mark_told(slot);
     if (!stop_timeout_s) return;
     unsigned two_steps_s = (unsigned)(2 * shd_saving_step_ms(&watch) / 1e3) + 1;
     alarm(!stop_timeout_given && two_steps_s > stop_timeout_s ? two_steps_s : stop_timeout_s);

@@ -164,21 +164,24 @@ static size_t print_ranks(const shd_comm *comm, const bool *wanted, bool closely
 }
 
 /* Lists the ranks that are behind, each with its last announced collective; "nobody" if there are none. Of several those
- * that do not wait themselves; where all do, also the ranks that these may be waiting for. This rank only when no other is
+ * that do not wait themselves; where all do, also the ranks that these may be waiting for. Those are looked at closely, and
+ * one that is behind alone: it may hang within its own wait. This rank only when no other is
  * behind: its own next instruction waits for one of the others. */
 static void print_behind(const shd_comm *comm, char *text, size_t text_bytes) {
     bool behind[SHD_COMM_MAX_RANKS] = {0}, still[SHD_COMM_MAX_RANKS] = {0}, both[SHD_COMM_MAX_RANKS] = {0};
-    bool any_behind = false, any_both = false;
+    bool any_both = false;
+    int32_t behind_count = 0;
     for (int32_t rank = 0; rank < comm->world_size; rank++) {
         if (rank == comm->rank) continue;
         behind[rank] = is_behind(comm, rank);
         still[rank] = stands_still(comm, rank);
         both[rank] = behind[rank] && still[rank];
-        any_behind |= behind[rank];
+        behind_count += behind[rank];
         any_both |= both[rank];
     }
-    behind[comm->rank] = !any_behind && is_behind(comm, comm->rank);
-    size_t used = print_ranks(comm, any_both ? both : behind, any_both, text, 0, text_bytes);
+    behind[comm->rank] = behind_count == 0 && is_behind(comm, comm->rank);
+    bool closely = any_both || behind_count == 1;
+    size_t used = print_ranks(comm, any_both ? both : behind, closely, text, 0, text_bytes);
     if (!any_both) used = print_ranks(comm, still, true, text, used, text_bytes);
     if (!used) snprintf(text, text_bytes, "nobody in particular");
 }
