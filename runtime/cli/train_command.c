@@ -137,6 +137,8 @@ static int launch(const train_request *request, const shd_job *job, int argc, ch
     launch.holds = holds;
     launch.user = &has;
     launch.peer_failed_code = SHD_EXIT_RANK_LOST;
+    /* Ranks hear at different times, and one that heard it after the others had begun to save would ask for another. */
+    launch.one_rank_signal = SIGUSR1;
     shd_launch_report report;
     status = shd_launch_run(&launch, &report);
     free(rank_argv);

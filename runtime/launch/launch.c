@@ -201,7 +201,10 @@ static void pass_on(launch_job *job, int signal) {
         job->stop_at_ms = shd_clock_ms();
         if (!job->ending) job->kill_at_ms = shd_clock_ms() + job->launch->stop_grace_s * 1e3;
     }
-    send_all(job, signal);
+    if (signal != job->launch->one_rank_signal)
+        send_all(job, signal);
+    else if (job->pids[0])
+        kill(-job->pids[0], signal);
 }
 
 /* The next signal, or 0 when a deadline has come. */

@@ -26,6 +26,7 @@ typedef struct shd_launch {
      * (0). NULL: they may. */
     bool (*holds)(void *user, int signal);
     void *user;
+    int one_rank_signal; /* of what is passed on, what rank 0 alone gets, and tells the others; 0: nothing is */
 } shd_launch;
 #define SHD_LAUNCH_INIT                                                                                                \
     { .rank_count = 1, .grace_s = 3, .stop_grace_s = 30 }
@@ -49,7 +50,7 @@ typedef struct shd_launch_report {
 
 /* Runs the job to its end. Returns when every rank, and all they have started in their process groups, is gone.
  *
- * Meanwhile TERM, INT, HUP, QUIT, USR1 and USR2 sent to this process are passed on to the ranks; the first of the
+ * Meanwhile TERM, INT, HUP, QUIT, USR1 and USR2 sent to this process are passed on to the ranks, all but one_rank_signal to all; the first of the
  * first four also starts stop_grace_s, the second kills them, unless it is a repetition or launch->holds. TSTP stops the ranks and this process together, CONT lets
  * all go on; time spent stopped counts for no grace. Standard input goes to rank 0 alone, and not from a terminal. The process becomes a "child
  * subreaper" for the time. Variables: RANK, LOCAL_RANK, WORLD_SIZE, LOCAL_WORLD_SIZE, GROUP_RANK, ROLE_RANK,
