@@ -338,6 +338,7 @@ static sherd_status start(job_run *run) {
                              .user = run,
                              .begun_step = saved_step,
                              .saved_step = saved_step};
+    shd_saver_know_folder(&run->saver);
     return start_feeds(run);
 }
 
