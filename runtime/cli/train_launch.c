@@ -216,6 +216,8 @@ static int run(train_job *has) {
     launch.user = has;
     launch.output = &has->output;
     launch.peer_failed_code = SHD_EXIT_RANK_LOST;
+    /* Ranks hear at different times, and one that heard it after the others had begun to save would ask for another. */
+    launch.one_rank_signal = SIGUSR1;
     launch.early_exit_fails = true;
     has->launch = &launch;
     shd_affinity affinity;

@@ -52,7 +52,7 @@ static volatile double stop_ms; /* when stop_signal came */
 /* Where this rank says that it saves. A launched one shares it with its launcher, which then decides about a second
  * request to stop, and when a stop has taken too long; any other rank decides for itself, with the watch. */
 static shd_saving_slot own_slot, *slot = &own_slot;
-static bool launched, is_rank_0;
+static bool launched;
 static shd_saving_watch watch = {.slots = &own_slot, .rank_count = 1};
 
 static unsigned stop_timeout_s; /* 0: somebody else sees to it */
@@ -90,6 +90,25 @@ static void started(void *user, int64_t step) {
     if (view->shows) shd_progress_start(&view->progress, step);
 }
 
+/* What stops a run once it is saved. Ranks tell each other by bits, in this order; where there are several, the first one
+ * counts. */
+static const int stop_signals[] = {SIGTERM, SIGINT, SIGHUP};
+enum { STOP_SIGNALS = sizeof stop_signals / sizeof *stop_signals };
+
+static int first_signal(uint32_t bits) {
+    for (int i = 0; i < STOP_SIGNALS; i++)
+        if (bits & 1u << i) return stop_signals[i];
+    return SIGTERM;
+}
+
+static void tell_stop(rank_view *view, int signal) {
+    char line[96];
+    if (!view->shows || view->told) return;
+    view->told = true;
+    snprintf(line, sizeof line, "sherd: SIG%s: stops after this step, once it is saved", sigabbrev_np(signal));
+    shd_progress_say(&view->progress, stderr, line);
+}
+
 static void stepped(void *user, const shd_train_step *row) {
     rank_view *view = user;
     slot->step_ms = (int32_t)fmin(row->step_ms, INT32_MAX);
@@ -110,6 +129,7 @@ static void stepped(void *user, const shd_train_step *row) {
                                     .accuracy = row->accuracy,
                                     .validation_accuracy = row->validation_accuracy};
     shd_progress_step(&view->progress, &shown);
+    if (row->stopped) tell_stop(view, first_signal(row->stopped)); /* another rank may have heard it alone */
 }
 
 static void begin_stop(int signal) {
@@ -132,14 +152,9 @@ static void end_early(int signal) {
     _exit(SHD_EXIT_SIGNAL + signal);
 }
 
-/* A launcher passes a request to save on to all its ranks, which hear it at different times, so that some may hear it
- * again after the save: of those only rank 0 asks the others. A rank that is told by anybody else does, too. */
-static bool is_for_rank_0(const siginfo_t *info) { return launched && !is_rank_0 && info->si_pid == getppid(); }
-
-static void take_signal(int signal, siginfo_t *info, void *context) {
-    (void)context;
+static void take_signal(int signal) {
     if (signal == SIGUSR1)
-        save_asked = save_asked || !is_for_rank_0(info);
+        save_asked = 1;
     else if (failing)
         return; /* about to end, and to say why */
     else if (!looping)
@@ -154,14 +169,8 @@ static void take_signal(int signal, siginfo_t *info, void *context) {
         _exit(SHD_EXIT_SIGNAL + signal);
 }
 
-/* What stops a run once it is saved. Ranks tell each other by bits, in this order; where there are several, the first one
- * counts. */
-static const int stop_signals[] = {SIGTERM, SIGINT, SIGHUP};
-enum { STOP_SIGNALS = sizeof stop_signals / sizeof *stop_signals };
-
 static void watch_signals(const shd_train_rank *rank) {
     launched = rank->launched;
-    is_rank_0 = rank->place->rank == 0;
     if (rank->slot) slot = rank->slot;
     watch.slots = slot;
     watch.patience_ms = rank->job->run.timeout_s * 1e3;
@@ -173,7 +182,7 @@ static void watch_signals(const shd_train_rank *rank) {
                  stop_timeout_s);
         signal(SIGALRM, end_overdue);
     }
-    const struct sigaction action = {.sa_sigaction = take_signal, .sa_flags = SA_RESTART | SA_SIGINFO};
+    const struct sigaction action = {.sa_handler = take_signal, .sa_flags = SA_RESTART};
     for (int i = 0; i < STOP_SIGNALS; i++) {
         struct sigaction before; /* nohup, and `&` in a script, want some of them ignored */
         if (sigaction(stop_signals[i], NULL, &before) == 0 && before.sa_handler != SIG_IGN)
@@ -188,13 +197,7 @@ static void watch_signals(const shd_train_rank *rank) {
 }
 
 static uint32_t stopping(void *user) {
-    rank_view *view = user;
-    if (stop_signal && view->shows && !view->told) {
-        char line[96];
-        view->told = true;
-        snprintf(line, sizeof line, "sherd: SIG%s: stops after this step, once it is saved", sigabbrev_np(stop_signal));
-        shd_progress_say(&view->progress, stderr, line);
-    }
+    if (stop_signal) tell_stop(user, stop_signal);
     for (int i = 0; i < STOP_SIGNALS; i++)
         if (stop_signal == stop_signals[i]) return 1u << i;
     return 0;
@@ -261,9 +264,7 @@ void shd_train_say_left(const shd_job *job, int64_t first_step, int64_t step) {
 /* Returns the exit code of a run that was stopped. A launcher says by what, but where there is none. */
 static int say_stopped(const rank_view *view) {
     const shd_job *job = view->rank->job;
-    int signal = SIGTERM;
-    for (int i = STOP_SIGNALS; i-- > 0;)
-        if (view->summary.stopped & 1u << i) signal = stop_signals[i];
+    int signal = first_signal(view->summary.stopped);
     if (view->shows && !view->rank->launched)
         shd_say_error("stopped by signal %d (SIG%s) after step %" PRId64, signal, sigabbrev_np(signal),
                       view->summary.step);

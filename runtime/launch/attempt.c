@@ -201,7 +201,10 @@ static void pass_on(attempt *job, int signal) {
         return;
     }
     if (!shd_signals_stops(signal)) {
-        send_all(job, signal);
+        if (signal != job->launch->one_rank_signal)
+            send_all(job, signal);
+        else if (job->pids[0])
+            kill(-job->pids[0], signal);
         return;
     }
     if (job->report->stop_signal) {

@@ -39,6 +39,7 @@ typedef struct shd_launch {
     /* Whether an attempt that failed is followed by another, after delay_s; asked when there may be one. NULL: it is. */
     bool (*restarts)(void *user, shd_launch_report *report, double delay_s);
     void *user;
+    int one_rank_signal; /* of what is passed on, what the first rank here alone gets, and tells the others; 0: nothing is */
     const char *role;           /* ROLE_NAME; NULL: "default" */
     const char *run_id;         /* NULL: a random one */
     const char *master_address; /* NULL: 127.0.0.1 */
@@ -81,7 +82,7 @@ struct shd_launch_report {
 /* Runs the job to its end: once, and again after failures, max_restarts times at most. Returns when every rank, and all
  * they have started, is gone.
  *
- * Meanwhile TERM, INT, HUP, QUIT, USR1 and USR2 sent to this process are passed on to the ranks; the first of the
+ * Meanwhile TERM, INT, HUP, QUIT, USR1 and USR2 sent to this process are passed on to the ranks, all but one_rank_signal to all; the first of the
  * first four also starts stop_grace_s, the second kills them, unless it is a repetition or launch->holds. TSTP stops the ranks and this process together, CONT lets
  * all go on; time spent stopped counts for no grace. Standard input goes to rank 0 alone, and not from a terminal. The process becomes a "child
  * subreaper" for the time. Variables: variables.h. Fails: ARGUMENT, UNSUPPORTED (the program cannot be executed: exit_code is 127 or 126 as in a shell), IO (no process could be

@@ -153,7 +153,8 @@ static void report_row(job_run *run, shd_metrics_row *row, bool nonfinite) {
                                      row->validated && row->classified ? row->validation_accuracy : NAN,
                                  .tokens = row->tokens,
                                  .step_ms = shd_metrics_step_ms(row),
-                                 .peak_bytes = row->peak_bytes};
+                                 .peak_bytes = row->peak_bytes,
+                                 .stopped = run->summary.stopped};
     run->hooks->stepped(run->hooks->user, &step);
 }
 

@@ -28,6 +28,7 @@ typedef struct shd_train_step {
     int64_t tokens;             /* of this step, over all ranks; of mlp samples */
     double step_ms;
     int64_t peak_bytes; /* largest over the ranks */
+    uint32_t stopped;   /* not 0: the run ends with this step, once it is saved; as in the summary */
 } shd_train_step;
 
 /* A checkpoint that is complete, in checkpoint.dir. */

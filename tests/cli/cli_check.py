@@ -622,13 +622,27 @@ class Train(unittest.TestCase):
             job.send_signal(number)
             self.assertEqual(job.wait(timeout=10), 128 + number)
             said = job.stderr.read()
-            self.assertIn(f"stopped by signal {int(number)} ({number.name})", said)
-            if ranks == "1":  # of several, another one may hear it first, and all have stopped before rank 0 does
-                self.assertIn(f"sherd: SIG{number.name[3:]}: stops after this step, once it is saved\n", said)
+            self.assertIn(f"sherd: SIG{number.name[3:]}: stops after this step, once it is saved\n", said)
             self.assertRegex(said, r"sherd: the newest checkpoint is \S+/step-\d{8}; nothing is lost\n")
             self.assertNotIn("failed", said)
             with open(os.path.join(job.run_dir, "metrics.jsonl")) as file:
                 self.assertTrue(file.read().endswith("}\n"))
+
+    def test_a_stop_that_only_another_rank_hears_is_told_too(self):
+        job = self.start_long_job()
+        os.kill(self.ranks_of(job.pid)[1], signal.SIGTERM)
+        self.assertEqual(job.wait(timeout=20), 143)
+        self.assertEqual(job.stderr.read().count("sherd: SIGTERM: stops after this step, once it is saved\n"), 1)
+
+    def test_one_rank_that_is_stopped_before_its_first_step_says_so(self):
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            job = subprocess.Popen([SHERD, "train", self.job, "-n", "1", "--set", "model.d_model=960", "--set", "model.n_layer=16",
+                                    "--set", f"run.dir={self.folder.name}/{number.name}"], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+            self.addCleanup(job.stderr.close)
+            self.assertTrue(wait_for(lambda: caught(job.pid) >> (number - 1) & 1), "it does not handle the signal")
+            job.send_signal(number)
+            self.assertEqual(job.wait(timeout=20), 128 + number)
+            self.assertIn(f"sherd: stopped by signal {int(number)} ({number.name}) before the first step\n", job.stderr.read())
 
     def test_signals_that_were_ignored_at_the_start_stay_so(self):
         ignored = (signal.SIGINT, signal.SIGHUP)  # as nohup does, and a shell for what a script starts by `&`
@@ -833,6 +847,12 @@ class Train(unittest.TestCase):
         self.assertTrue(wait_for(lambda: len(steps_in(os.path.join(job.run_dir, "checkpoints"))) >= 3))
         job.terminate()
         self.assertEqual(job.wait(timeout=20), 143)
+
+
+def caught(pid):
+    """The signals for which a process has handlers, as bits."""
+    with open(f"/proc/{pid}/status") as file:
+        return int(re.search(r"(?m)^SigCgt:\s*([0-9a-f]+)$", file.read())[1], 16)
 
 
 def wait_for(condition, timeout=20):

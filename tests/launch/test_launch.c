@@ -248,6 +248,25 @@ Test(launch, passes_signals_on_and_kills_at_the_second_stop) {
     cr_assert_eq(marked_processes(), 0);
 }
 
+Test(launch, passes_one_signal_on_to_rank_0_alone_when_it_is_to) {
+    shd_launch launch = shell(2, SHELL("trap 'echo usr1 >$DIR/usr1-$RANK' USR1; trap 'echo usr2 >$DIR/usr2-$RANK' USR2;"
+                                       "echo up >$DIR/up$RANK; while :; do sleep 0.02; done"));
+    launch.one_rank_signal = SIGUSR1;
+    pid_t launcher = start_launcher(&launch, exit_of_stop);
+    wait_written("up0");
+    wait_written("up1");
+    kill(launcher, SIGUSR1);
+    wait_written("usr1-0");
+    kill(launcher, SIGUSR2); /* comes after the other one */
+    wait_written("usr2-0");
+    wait_written("usr2-1");
+    char path[96];
+    snprintf(path, sizeof path, "%s/usr1-1", folder);
+    cr_assert_neq(access(path, F_OK), 0);
+    kill(launcher, SIGTERM);
+    cr_assert_eq(wait_exit(launcher), SIGTERM);
+}
+
 /* Ranks take no notice of TERM until the file "free" is there: until then they must not be killed. */
 static bool holds_until_free(void *user, int signal) {
     (void)user, (void)signal;
