@@ -3,7 +3,9 @@
 #include "tests/train/run_job.h"
 
 #include <criterion/criterion.h>
+#include <glob.h>
 #include <jansson.h>
+#include <pthread.h>
 #include <sherd/log.h>
 #include <signal.h>
 #include <stdio.h>
@@ -11,6 +13,7 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 static void prepare(void) {
@@ -172,6 +175,47 @@ Test(saver, goes_on_when_it_is_to_but_never_ends_well) {
 static void make_room(void *user, sherd_log_level level, const char *line) {
     keep_line(user, level, line);
     if (strstr(line, "step 4 could not be saved: ")) unlink("file");
+}
+
+/* Takes the first file of rank 0 away, `user` microseconds after it was seen to be whole; or none, once there is "over". */
+static void *take_file_away(void *user) {
+    const struct timespec pause = {.tv_nsec = *(const long *)user * 1000};
+    bool taken = false;
+    while (!taken && access("over", F_OK) != 0) {
+        glob_t found = {0};
+        struct stat about;
+        taken = glob("vanishing/step-*.partial-*/rank-00000.bin", GLOB_NOSORT, NULL, &found) == 0 &&
+                stat(found.gl_pathv[0], &about) == 0 && about.st_size > 0;
+        if (taken) {
+            nanosleep(&pause, NULL);
+            unlink(found.gl_pathv[0]);
+        }
+        globfree(&found);
+    }
+    return NULL;
+}
+
+/* Whether it vanishes while it is written, or between that and the commit. */
+Test(saver, a_file_that_vanishes_is_a_failed_save_and_no_bad_data) {
+    static job_result result;
+    bool while_written = false, behind = false;
+    for (long wait_us = 0; !(while_written && behind) && wait_us < 20000; wait_us += 100) {
+        pthread_t thief;
+        unlink("over");
+        cr_assert_eq(pthread_create(&thief, NULL, take_file_away, &wait_us), 0);
+        run_job(small_job,
+                SET("checkpoint.every=1", "checkpoint.on_error=fail", "checkpoint.dir=vanishing", "train.steps=5",
+                    "checkpoint.resume=never", "train.global_batch=96", "run.ranks=2"),
+                &result);
+        write_text("over", "");
+        pthread_join(thief, NULL);
+        for (int r = 0; r < 2; r++)
+            cr_assert(result.status[r] == SHERD_OK || result.status[r] == SHERD_IO, "status %d: %s", result.status[r],
+                      result.cause);
+        while_written = while_written || strstr(result.cause, "while it was being written");
+        behind = behind || strstr(result.cause, "has not written");
+    }
+    cr_assert(while_written && behind, "%d %d", while_written, behind);
 }
 
 Test(saver, does_not_end_well_after_failures_that_have_ended) {
