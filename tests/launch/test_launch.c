@@ -103,6 +103,7 @@ static double wait_unmarked_ms(void) {
 static pid_t start_launcher(const shd_launch *launch, int (*exit_of)(const shd_launch_report *)) {
     pid_t pid = fork();
     if (pid) return pid;
+    prctl(PR_SET_PDEATHSIG, SIGKILL); /* of a test that fails nothing is left, which would keep its output open */
     shd_launch_report report;
     _exit(shd_launch_run(launch, &report) == SHERD_OK ? exit_of(&report) : 99);
 }
