@@ -48,7 +48,7 @@ static void watch_folder(shd_saver *saver) {
     if (!saver->speaks || shd_folder_identify(path, &folder) != SHERD_OK) return;
     const shd_folder_id before = saver->folder;
     saver->folder = folder;
-    if (saver->total.saved_count > 0 && (folder.device != before.device || folder.inode != before.inode))
+    if (before.inode != 0 && (folder.device != before.device || folder.inode != before.inode))
         shd_log(SHERD_LOG_WARN,
                 "%s is another folder than at the save before: somebody has removed or replaced it, with all "
                 "checkpoints in it, and with the lock that keeps other jobs out",
