@@ -5,7 +5,6 @@
 #include <criterion/criterion.h>
 #include <glob.h>
 #include <jansson.h>
-#include <pthread.h>
 #include <sherd/log.h>
 #include <signal.h>
 #include <stdio.h>
@@ -13,6 +12,7 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -178,8 +178,8 @@ static void make_room(void *user, sherd_log_level level, const char *line) {
 }
 
 /* Takes the first file of rank 0 away, `user` microseconds after it was seen to be whole; or none, once there is "over". */
-static void *take_file_away(void *user) {
-    const struct timespec pause = {.tv_nsec = *(const long *)user * 1000};
+static void take_file_away(long wait_us) {
+    const struct timespec pause = {.tv_nsec = wait_us * 1000};
     bool taken = false;
     while (!taken && access("over", F_OK) != 0) {
         glob_t found = {0};
@@ -192,7 +192,6 @@ static void *take_file_away(void *user) {
         }
         globfree(&found);
     }
-    return NULL;
 }
 
 /* Whether it vanishes while it is written, or between that and the commit. */
@@ -200,15 +199,18 @@ Test(saver, a_file_that_vanishes_is_a_failed_save_and_no_bad_data) {
     static job_result result;
     bool while_written = false, behind = false;
     for (long wait_us = 0; !(while_written && behind) && wait_us < 20000; wait_us += 100) {
-        pthread_t thief;
         unlink("over");
-        cr_assert_eq(pthread_create(&thief, NULL, take_file_away, &wait_us), 0);
+        pid_t thief = fork(); /* no thread: ranks are forked after this */
+        if (thief == 0) {
+            take_file_away(wait_us);
+            _exit(0);
+        }
         run_job(small_job,
                 SET("checkpoint.every=1", "checkpoint.on_error=fail", "checkpoint.dir=vanishing", "train.steps=5",
                     "checkpoint.resume=never", "train.global_batch=96", "run.ranks=2"),
                 &result);
         write_text("over", "");
-        pthread_join(thief, NULL);
+        cr_assert_eq(waitpid(thief, NULL, 0), thief);
         for (int r = 0; r < 2; r++)
             cr_assert(result.status[r] == SHERD_OK || result.status[r] == SHERD_IO, "status %d: %s", result.status[r],
                       result.cause);
