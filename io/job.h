@@ -12,6 +12,7 @@
 #include <sherd/options.h>
 #include <sherd/status.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #define SHD_JOB_ENUMERATOR(enumerator, word) enumerator,
@@ -78,6 +79,8 @@ typedef struct shd_job_groups {
  * Owns: all texts belong to the job. */
 typedef struct shd_job {
     const char *path; /* the job file as given */
+    const char *text; /* what it holds, text_bytes of it */
+    size_t text_bytes;
 #define SHD_JOB_FIELD(section, key, type, kind, fallback, range, unit, help) type key;
 #define SHD_JOB_STRUCT(section, rows, about)                                                                           \
     struct {                                                                                                           \
@@ -105,6 +108,10 @@ typedef struct shd_job_setting {
  * Owns: destroy *out with shd_job_destroy.
  * Fails: CONFIG (the user's mistake, with its place), IO (the file cannot be read), MEMORY. */
 sherd_status shd_job_load(const char *path, const shd_job_setting *settings, int32_t setting_count, shd_job **out);
+/* The same of a file that was read already: `text` is what it held then. `path` only names it, and the folder that its
+ * paths are relative to. Fails: CONFIG, MEMORY. */
+sherd_status shd_job_load_text(const char *path, const char *text, size_t text_bytes, const shd_job_setting *settings,
+                               int32_t setting_count, shd_job **out);
 /* Reads the job back from its resolved form (a checkpoint's note has it), which is a job file too. `source` names it in
  * messages.
  * Fails: CONFIG, MEMORY. */

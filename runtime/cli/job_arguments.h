@@ -33,8 +33,12 @@ void shd_job_arguments_go_on(shd_job_arguments *given);
 /* Sets run.ranks, as `source`, which is kept, tells. */
 void shd_job_arguments_set_world(shd_job_arguments *given, const char *source, int32_t ranks);
 
+/* The text of `job` in a file in memory, which is inherited by what this process starts; -1: it cannot be made. */
+int shd_job_text_file(const shd_job *job);
 /* Loads the job. Returns SHD_EXIT_DONE, or another exit code after saying what is wrong. Owns: destroy *out with
  * shd_job_destroy. */
 int shd_job_arguments_load(const shd_job_arguments *given, const shd_command *command, shd_job **out);
+/* The same from a file of shd_job_text_file: the job file may have changed since. */
+int shd_job_arguments_load_text(const shd_job_arguments *given, int file, shd_job **out);
 
 #endif

@@ -77,7 +77,8 @@ static int run_rank(const train_request *request, const shd_job *job) {
         return fail(status);
     }
     if (request->launched && strcmp(request->order.digest, digest)) {
-        if (place.rank == 0) shd_say_error("%s: the job has changed while its ranks were starting", job->path);
+        if (place.rank == 0)
+            shd_say_error("%s: its ranks understand this job otherwise than their launcher", job->path);
         return SHD_EXIT_USAGE;
     }
     const shd_train_order *order = request->launched ? &request->order : NULL;
@@ -126,7 +127,8 @@ static int start(const train_request *request, const shd_train_launch *launch) {
 
 static int train(const train_request *request, const shd_command *command, int argc, char **argv) {
     shd_job *job;
-    int code = shd_job_arguments_load(&request->job, command, &job);
+    int code = request->launched ? shd_job_arguments_load_text(&request->job, request->order.text, &job)
+                                 : shd_job_arguments_load(&request->job, command, &job);
     if (code) return code;
     const shd_train_launch launch = {.command = command,
                                      .job_arguments = &request->job,

@@ -35,13 +35,14 @@ typedef struct train_job {
     bool said;         /* that a save goes on */
     bool judged;       /* how this attempt ended has been said */
     shd_output output;
+    int text; /* what ranks load the job from, also the ranks of restarts */
     int causes;
     int saving_file;
     int records;     /* the flight recorder of this attempt, or -1 */
     newest before;   /* the run */
     char **argv;     /* of a rank */
     int32_t threads; /* of a rank, where the launcher has to say so; else 0 */
-    char order[112]; /* its --as-rank */
+    char order[128]; /* its --as-rank */
 } train_job;
 
 sherd_status shd_train_digest(const shd_job *job, char digest[17]) {
@@ -60,8 +61,8 @@ static const char goes_on_word[] = "goes-on", starts_word[] = "starts";
 
 bool shd_train_order_read(const char *text, shd_train_order *order) {
     char word[16];
-    if (sscanf(text, "%16[0-9a-f]:%d:%d:%d:%d:%15[a-z-]", order->digest, &order->causes, &order->saving,
-               &order->records, &order->threads, word) != 6)
+    if (sscanf(text, "%16[0-9a-f]:%d:%d:%d:%d:%d:%15[a-z-]", order->digest, &order->text, &order->causes,
+               &order->saving, &order->records, &order->threads, word) != 7)
         return false;
     order->goes_on = !strcmp(word, goes_on_word);
     return true;
@@ -81,13 +82,14 @@ static bool has_saved(const train_job *has) {
     return now.step >= 0 && (now.step != has->before.step || now.inode != has->before.inode);
 }
 
-/* The job that ranks are to train, which is not quite the one in the file when they go on. */
+/* The job that ranks are to train, which is not quite the one of the first attempt when they go on. */
 static sherd_status digest_order(const train_job *has, bool goes_on, char digest[17]) {
     if (!goes_on) return shd_train_digest(has->train->job, digest);
     shd_job *job = NULL;
     shd_job_arguments arguments = *has->train->job_arguments;
     shd_job_arguments_go_on(&arguments);
-    sherd_status status = shd_job_load(arguments.path, arguments.settings, arguments.setting_count, &job);
+    sherd_status status = shd_job_load_text(arguments.path, has->train->job->text, has->train->job->text_bytes,
+                                            arguments.settings, arguments.setting_count, &job);
     if (status != SHERD_OK) return status;
     status = shd_train_digest(job, digest);
     shd_job_destroy(job);
@@ -101,8 +103,8 @@ static sherd_status prepare(void *user, int32_t attempt) {
     sherd_status status = digest_order(has, goes_on, digest);
     if (status != SHERD_OK) return status;
     has->records = shd_flight_renew(has->records, has->saving.rank_count);
-    snprintf(has->order, sizeof has->order, "--as-rank=%s:%d:%d:%d:%d:%s", digest, has->causes, has->saving_file,
-             has->records, has->threads, goes_on ? goes_on_word : starts_word);
+    snprintf(has->order, sizeof has->order, "--as-rank=%s:%d:%d:%d:%d:%d:%s", digest, has->text, has->causes,
+             has->saving_file, has->records, has->threads, goes_on ? goes_on_word : starts_word);
     shd_causes_clear(has->causes);
     shd_saving_clear((shd_saving_slot *)has->saving.slots, has->saving.rank_count);
     has->judged = false;
@@ -256,12 +258,14 @@ int shd_train_launch_run(const shd_train_launch *train) {
     size_t argc = (size_t)train->argc;
     train_job has = {.train = train,
                      .before = find_newest(train->job),
+                     .text = shd_job_text_file(train->job),
                      .causes = shd_causes_create(),
                      .saving_file = shd_saving_create(ranks),
                      .records = -1,
                      .argv = malloc((argc + 4) * sizeof *has.argv)};
-    if (!has.argv) {
-        shd_say_error("no memory for the arguments of the ranks");
+    if (!has.argv || has.text < 0) {
+        shd_say_error("no memory for what the ranks are told");
+        free(has.argv);
         return SHD_EXIT_FAILED;
     }
     has.saving = (shd_saving_watch){.slots = shd_saving_map(has.saving_file, ranks),
@@ -279,6 +283,7 @@ int shd_train_launch_run(const shd_train_launch *train) {
         shd_say_error("%s", sherd_last_error());
     shd_output_fini(&has.output);
     free(has.argv);
+    close(has.text);
     if (has.causes >= 0) close(has.causes);
     if (has.records >= 0) close(has.records);
     return code;

@@ -290,6 +290,29 @@ def restarted(bench, _, __, i):
         return Outcome(took, code, named)
 
 
+def edited(bench, _, __, i):
+    """Restarts train the job that was checked, whatever its file says by then."""
+    folder = bench.new_folder()
+    path = os.path.join(folder, "job.yaml")
+    shutil.copy(bench.job, path)
+    settings = [*SAVES, "train.steps=20"]
+    with Job(bench.sherd, path, RANKS, settings, options=["--max-restarts", "1", "--restart-delay", "0.1"]) as job:
+        job.wait_for_rows(5)
+        pid = job.wait_for_rank(1)
+        text = read(path).decode()
+        with open(path, "w") as file:
+            file.write("not a job" if i else text.replace("lr: 1.0e-3", "lr: 0.5"))
+        need(job.signal(pid, signal.SIGKILL), "it was gone")
+        began = time.monotonic()
+        code = job.wait(60)
+        took = time.monotonic() - began
+        need(code == 0, f"exit code {code}: {job.said()}")
+        named = line_with(r"restart 1 of 1", job.said())
+        need(numbers(job) == bench.expected[:20], "other numbers than of the job that was started")
+        job.need_nothing_left(time.monotonic() + 1)
+        return Outcome(took, code, named)
+
+
 def program_ends(bench, script, wanted, i):
     """Ranks of `sherd run`."""
     code_wanted, words = wanted
@@ -494,6 +517,7 @@ ROWS += [
     Row("a rank is stopped for 1 s and goes on", rank_pauses, "rank", None, 2, True),
     Row("the launcher is stopped for 1 s and goes on", rank_pauses, "launcher"),
     Row("a rank is killed, with --max-restarts 1", restarted, times=2),
+    Row("the same, and the job file was changed meanwhile", edited, times=2, sample=True),
     Row("training data unreadable on one rank, while it trains", unreadable, sample=True),
     Row("no training data", refused, ["data.train=/no/such/file"], (3, "/no/such/file.*No such file")),
     Row("a token beyond the vocabulary", refused, ["model.vocab_size=128"], (3, r"train\.txt: token \d+ at byte \d+ is not below model.vocab_size 128"), 1, True),
