@@ -5,6 +5,7 @@
 #include "runtime/cli/output_arguments.h"
 #include "runtime/cli/placement.h"
 #include "runtime/cli/run_request.h"
+#include "runtime/cli/saving.h"
 #include "runtime/cli/verdict.h"
 
 #include <sherd/log.h>
@@ -51,6 +52,7 @@ static int launch_program(run_arguments *given, shd_output *output, char **progr
     if (!shd_run_request_fill(&given->request, &launch)) return SHD_EXIT_USAGE;
     launch.output = output;
     launch.argv = program;
+    launch.repeat_s = SHD_STOP_REPEAT_MS / 1e3;
     launch.restarts = restarts;
     launch.user = &launch;
     shd_affinity affinity;
@@ -119,9 +121,9 @@ const shd_command shd_command_run = {
         "all are\n"
         "started again. Nothing is left running, not even when sherd itself is killed. TERM, INT, HUP, QUIT, USR1 and "
         "USR2\n"
-        "are passed on to the ranks; the second TERM, INT, HUP or QUIT kills them, as does the first one after the "
-        "time of\n"
-        "--shutdown-timeout. Ctrl-Z stops all of them. Standard input goes to rank 0.",
+        "are passed on to the ranks; a second TERM, INT, HUP or QUIT, at least 0.25 s later, kills them, as does the "
+        "first one\n"
+        "after the time of --shutdown-timeout. Ctrl-Z stops all of them. Standard input goes to rank 0.",
     .options = options,
     .examples = "sherd run -n 2 ./own_loop\nsherd run --nproc-per-node auto train.py --epochs 3\n"
                 "sherd run --nnodes 2 --rdzv-endpoint node0:29400 --rdzv-secret-file secret -n 8 train.py   # on each "

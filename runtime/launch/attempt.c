@@ -43,6 +43,7 @@ typedef struct attempt {
     bool ending;                                      /* the others have been told to end */
     bool held;                                        /* beyond the stop's grace */
     bool over;                                        /* on all nodes */
+    bool stop_is_remote;                              /* another node was told to stop; this one not yet */
     double failure_at_ms, blame_until_ms, kill_at_ms; /* 0: not set */
     double stop_at_ms;
 } attempt;
@@ -207,6 +208,11 @@ static void pass_on(attempt *job, int signal) {
             kill(-job->pids[0], signal);
         return;
     }
+    if (job->stop_is_remote) { /* schedulers tell all nodes: the first one here is no second one */
+        job->stop_is_remote = false;
+        job->stop_at_ms = shd_clock_ms();
+        return;
+    }
     if (job->report->stop_signal) {
         stop_again(job, signal);
         return;
@@ -269,7 +275,9 @@ static void talk(attempt *job) {
         shd_nodes_tell_done(job->nodes, job->report->stopped);
     while (!job->over && (news = shd_nodes_hear(job->nodes, &signal)) != SHD_NEWS_NONE) {
         if (news == SHD_NEWS_OVER) take_verdict(job);
-        if (news == SHD_NEWS_STOP && !job->report->stop_signal) begin_stop(job, signal);
+        if (news != SHD_NEWS_STOP || job->report->stop_signal) continue;
+        job->stop_is_remote = true;
+        begin_stop(job, signal);
     }
 }
 

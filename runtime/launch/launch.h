@@ -83,7 +83,8 @@ struct shd_launch_report {
  * they have started, is gone.
  *
  * Meanwhile TERM, INT, HUP, QUIT, USR1 and USR2 sent to this process are passed on to the ranks, all but one_rank_signal to all; the first of the
- * first four also starts stop_grace_s, the second kills them, unless it is a repetition or launch->holds. TSTP stops the ranks and this process together, CONT lets
+ * first four also starts stop_grace_s, the second kills them, unless it is a repetition, or the first one here after
+ * another node's stop, or launch->holds. TSTP stops the ranks and this process together, CONT lets
  * all go on; time spent stopped counts for no grace. Standard input goes to rank 0 alone, and not from a terminal. The process becomes a "child
  * subreaper" for the time. Variables: variables.h. Fails: ARGUMENT, UNSUPPORTED (the program cannot be executed: exit_code is 127 or 126 as in a shell), IO (no process could be
  * started); *report is set in every case. A failing rank is not a failure of this call. Threads: one launch a process

@@ -24,6 +24,7 @@ SECRET = "a secret of a job of the tests"
 # A node that is silent for 2 s is lost; a machine under load may be silent for a while.
 CONF = ["--rdzv-conf", "keep_alive_interval=0.25,keep_alive_max_attempt=8,join_timeout=40"]
 LIMIT_S = 30
+SAVES = "trap 'sleep 1; echo saved >$DIR/saved$RANK; exit 0' TERM HUP; echo up >$DIR/up$RANK; while :; do sleep 0.05; done"
 SHOW = "echo $RANK/$WORLD_SIZE/$LOCAL_RANK/$LOCAL_WORLD_SIZE/$GROUP_RANK/$GROUP_WORLD_SIZE/$MASTER_ADDR/$TORCHELASTIC_RESTART_COUNT >$DIR/rank$RANK;" \
        "echo $MASTER_PORT/$TORCHELASTIC_RUN_ID >$DIR/id$RANK;"
 
@@ -219,7 +220,7 @@ def check_signals(bench):
             launcher.process.send_signal(signal.SIGUSR2)
             wait_for(folder, "usr1-0", "usr1-1", "usr2-0", "usr2-1")
             launcher.process.send_signal(first)
-            time.sleep(0.3)
+            time.sleep(0.6)
             need(launcher.process.poll() is None, "killed at the first signal")
             launcher.process.send_signal(second)
             launcher.need_end(128 + first, within_s=5)
@@ -230,6 +231,14 @@ def check_signals(bench):
         launcher.process.send_signal(signal.SIGTERM)
         launcher.need_end(143, "had not ended after 0.5 s", within_s=5)
         need_nothing_left(launcher)
+    folder = bench.new_folder()
+    with Launcher(bench, folder, ["-n", "2"], SAVES) as launcher:  # as of `timeout`, systemd: one stop that comes twice
+        wait_for(folder, "up0", "up1")
+        launcher.process.send_signal(signal.SIGHUP)
+        time.sleep(0.05)
+        launcher.process.send_signal(signal.SIGTERM)
+        launcher.need_end(0, within_s=10)
+        wait_for(folder, "saved0", "saved1")
 
 
 def check_restarts(bench):
@@ -490,6 +499,13 @@ def check_stop_of_nodes(bench):
         wait_for(nodes.folder, "up0", "up1")
         nodes.launchers[0].process.send_signal(signal.SIGTERM)
         nodes.need_ends(143, r"stopped by signal 15", within_s=10)
+    with Nodes(bench, [SAVES] * 2, ranks=1) as nodes:  # as schedulers do it: all are told, one after the other
+        wait_for(nodes.folder, "up0", "up1")
+        nodes.launchers[0].process.send_signal(signal.SIGTERM)
+        time.sleep(0.4)
+        nodes.launchers[1].process.send_signal(signal.SIGTERM)
+        nodes.need_ends(0, within_s=10)
+        wait_for(nodes.folder, "saved0", "saved1")
 
 
 def check_stop_while_meeting(bench):
