@@ -104,6 +104,7 @@ static sherd_status run_attempts(launch_job *job) {
     for (int32_t attempt = 0;; attempt = job->report->attempt + 1) {
         double start_ms = shd_clock_ms();
         SHD_TRY(run_attempt(job, attempt));
+        if (job->nodes) SHD_TRY(shd_nodes_check(job->nodes));
         if (!goes_on(job, job->report->attempt, (shd_clock_ms() - start_ms) / 1e3)) return SHERD_OK;
     }
 }

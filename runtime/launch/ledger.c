@@ -14,6 +14,8 @@
 
 /* The counter of messages; message i is under "message/i". */
 static const char count_key[] = "messages";
+/* The counter of launchers. */
+static const char launchers_key[] = "launchers";
 
 /* What node 0 knows of another. */
 typedef struct pulse {
@@ -110,6 +112,13 @@ sherd_status shd_ledger_add(shd_ledger *ledger, const shd_message *message) {
         message_key(key, number - 1);
         SHD_TRY(shd_store_compare_set(ledger->config.writer, key, NULL, 0, line, strlen(line), &added));
     }
+    return SHERD_OK;
+}
+
+sherd_status shd_ledger_number(shd_ledger *ledger, int32_t *launcher) {
+    int64_t number;
+    SHD_TRY(shd_store_add(ledger->config.writer, launchers_key, 1, &number));
+    *launcher = (int32_t)number;
     return SHERD_OK;
 }
 

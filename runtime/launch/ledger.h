@@ -23,6 +23,8 @@ typedef struct shd_ledger shd_ledger;
 /* Starts to read at the first message. SIGCHLD must be blocked in this thread. Fails: as shd_store_connect, MEMORY, INTERNAL (no
  * thread). */
 sherd_status shd_ledger_open(const shd_ledger_config *config, shd_ledger **ledger);
+/* The launcher's number among all that have come, from 1 on. Fails: as calls on a store. */
+sherd_status shd_ledger_number(shd_ledger *ledger, int32_t *launcher);
 /* Adds a message behind all that are there. Fails: as calls on a store. Threads: the opening one. */
 sherd_status shd_ledger_add(shd_ledger *ledger, const shd_message *message);
 /* The next message that was not taken. False: there is none yet. Threads: the opening one. */

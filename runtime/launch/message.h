@@ -22,6 +22,7 @@ typedef enum shd_message_kind {
 typedef struct shd_message {
     shd_message_kind kind;
     int32_t node;
+    int32_t launcher;                        /* which of all launchers says it, numbered from 1 as they came; LOST: 0 */
     int32_t attempt;                         /* HELLO, FAILED, DONE */
     int32_t count;                           /* HELLO: ranks of the node */
     int32_t node_count, max_restarts;        /* HELLO: as the node was told */

@@ -19,8 +19,8 @@ enum { LOOK_MS = 50, GOODBYE_MS = 5000 };
 
 struct shd_nodes {
     const shd_nodes_config *config;
-    int32_t self;
-    bool serves; /* node 0 */
+    int32_t self, launcher; /* launcher: as in messages */
+    bool serves;            /* node 0 */
     shd_store_server *server;
     shd_store *store;
     shd_store_config store_config;
@@ -157,6 +157,7 @@ static void note_presence(shd_nodes *nodes, const shd_message *message) {
 
 static bool take_message(shd_nodes *nodes, shd_message *message) {
     if (!shd_ledger_take(nodes->ledger, message)) return false;
+    if (shd_roll_ignores(&nodes->roll, message)) return true;
     note_presence(nodes, message);
     nodes->lost |= message->kind == SHD_MESSAGE_LOST && message->node == nodes->self;
     if (message->kind == SHD_MESSAGE_HELLO && message->node_count != nodes->config->node_count) nodes->other = *message;
@@ -197,6 +198,7 @@ static sherd_status open_ledger(shd_nodes *nodes) {
                                       .beat_s = config->beat_s,
                                       .lost_after_s = config->lost_after_s};
     SHD_TRY(shd_ledger_open(&ledger, &nodes->ledger));
+    SHD_TRY(shd_ledger_number(nodes->ledger, &nodes->launcher));
     return catch_up(nodes);
 }
 
@@ -241,6 +243,7 @@ int32_t shd_nodes_self(const shd_nodes *nodes) { return nodes->self; }
 
 static void tell(shd_nodes *nodes, shd_message *message) {
     message->node = nodes->self;
+    message->launcher = nodes->launcher;
     message->attempt = nodes->roll.attempt;
     snprintf(message->host, sizeof message->host, "%s", nodes->host);
     if (!nodes->broken[0] && shd_ledger_add(nodes->ledger, message) != SHERD_OK)
@@ -284,6 +287,12 @@ static sherd_status check_agreement(const shd_nodes *nodes) {
     return SHERD_OK;
 }
 
+sherd_status shd_nodes_check(const shd_nodes *nodes) {
+    if (!nodes->lost) return SHERD_OK;
+    return shd_fail(SHERD_PEER, "node 0 has taken this node for lost, as nothing was heard of it for %g s",
+                    nodes->config->lost_after_s);
+}
+
 static sherd_status fail_meeting(shd_nodes *nodes) {
     const shd_message *verdict = &nodes->roll.verdict;
     return shd_fail(SHERD_PEER, "node %d (%s) has left the job", verdict->node, verdict->host);
@@ -304,8 +313,7 @@ static sherd_status await_all(shd_nodes *nodes) {
                             roll->node_count, nodes->config->join_timeout_s, missing);
         }
         if (!take_message(nodes, &message)) await_news();
-        if (nodes->lost)
-            return shd_fail(SHERD_PEER, "node 0 has taken this node for lost, as it did not answer in time");
+        SHD_TRY(shd_nodes_check(nodes));
     }
     SHD_TRY(check_talk(nodes));
     return roll->phase == SHD_ROLL_RUN ? check_agreement(nodes) : fail_meeting(nodes);
@@ -315,6 +323,8 @@ sherd_status shd_nodes_meet(shd_nodes *nodes, const char *run_id, int port, shd_
     const shd_nodes_config *config = nodes->config;
     shd_roll *roll = &nodes->roll;
     if (nodes->attempted) shd_roll_next(roll);
+    for (shd_message message; take_message(nodes, &message);) {}
+    SHD_TRY(shd_nodes_check(nodes));
     nodes->attempted = true;
     nodes->done_told = false;
     shd_message hello = {.kind = SHD_MESSAGE_HELLO,
@@ -394,7 +404,7 @@ static void wait_for_others(shd_nodes *nodes) {
 
 void shd_nodes_leave(shd_nodes *nodes) {
     if (!nodes) return;
-    tell(nodes, &(shd_message){.kind = SHD_MESSAGE_BYE});
+    if (!nodes->lost) tell(nodes, &(shd_message){.kind = SHD_MESSAGE_BYE});
     if (nodes->serves) wait_for_others(nodes);
     release(nodes);
 }

@@ -42,6 +42,9 @@ int32_t shd_nodes_self(const shd_nodes *nodes);
  * were told different things). */
 sherd_status shd_nodes_meet(shd_nodes *nodes, const char *run_id, int port, shd_launch_place *place);
 
+/* Fails, PEER: the others have gone on without this node, which was silent for too long. */
+sherd_status shd_nodes_check(const shd_nodes *nodes);
+
 /* What other nodes have to say. */
 typedef enum shd_news { SHD_NEWS_NONE, SHD_NEWS_STOP, SHD_NEWS_OVER } shd_news;
 /* STOP, once: a node was told to stop by *signal. OVER: the attempt is, on all nodes, as `verdict` says; from then on

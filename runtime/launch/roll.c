@@ -17,7 +17,9 @@ sherd_status shd_roll_init(shd_roll *roll, int32_t node_count) {
         return shd_fail(SHERD_ARGUMENT, "%d nodes: a job has 1 to %d", node_count, SHD_ROLL_MAX_NODES);
     roll->hello = shd_alloc((size_t)node_count, sizeof *roll->hello);
     roll->end = shd_alloc((size_t)node_count, sizeof *roll->end);
-    if (!roll->hello || !roll->end) {
+    roll->heard = shd_alloc((size_t)node_count, sizeof *roll->heard);
+    roll->lost = shd_alloc((size_t)node_count, sizeof *roll->lost);
+    if (!roll->hello || !roll->end || !roll->heard || !roll->lost) {
         shd_roll_fini(roll);
         return shd_fail(SHERD_MEMORY, "no memory for %d nodes", node_count);
     }
@@ -28,6 +30,8 @@ sherd_status shd_roll_init(shd_roll *roll, int32_t node_count) {
 void shd_roll_fini(shd_roll *roll) {
     shd_free(roll->hello);
     shd_free(roll->end);
+    shd_free(roll->heard);
+    shd_free(roll->lost);
     *roll = (shd_roll){0};
 }
 
@@ -62,8 +66,20 @@ static void take_loss(shd_roll *roll, const shd_message *message) {
     }
 }
 
+static bool has_node(const shd_roll *roll, const shd_message *message) {
+    return message->node >= 0 && message->node < roll->node_count;
+}
+
+bool shd_roll_ignores(const shd_roll *roll, const shd_message *message) {
+    return has_node(roll, message) && message->launcher > 0 && message->launcher <= roll->lost[message->node];
+}
+
 void shd_roll_apply(shd_roll *roll, const shd_message *message) {
-    if (message->node < 0 || message->node >= roll->node_count) return;
+    if (!has_node(roll, message) || shd_roll_ignores(roll, message)) return;
+    if (message->kind == SHD_MESSAGE_LOST)
+        roll->lost[message->node] = roll->heard[message->node];
+    else
+        roll->heard[message->node] = message->launcher;
     switch (message->kind) {
     case SHD_MESSAGE_HELLO: take_hello(roll, message); break;
     case SHD_MESSAGE_DONE: take_done(roll, message); break;

@@ -3,7 +3,8 @@
  *
  *     MEET, until every node has said HELLO → RUN, until the first FAILED or LOST, or every node is DONE → OVER
  *
- * After OVER a node may begin the next attempt. No processes, no network, no clock. */
+ * After OVER a node may begin the next attempt. A launcher that was called lost is out, whatever it says when it wakes up:
+ * another one may have its place. No processes, no network, no clock. */
 #ifndef SHD_LAUNCH_ROLL_H
 #define SHD_LAUNCH_ROLL_H
 
@@ -23,6 +24,7 @@ typedef struct shd_roll {
     shd_message verdict;      /* OVER: the message that decided: FAILED, LOST, BYE, or the last DONE */
     bool stopped;             /* OVER, all DONE: some ended because they were told to stop */
     int stop_signal;          /* of the first STOP; 0: there was none */
+    int32_t *heard, *lost;    /* [node_count]; the launcher that was heard last, and the last that was lost; 0: none */
 } shd_roll;
 
 /* Fails: MEMORY, ARGUMENT. */
@@ -31,6 +33,8 @@ void shd_roll_fini(shd_roll *roll);
 
 /* Messages of other attempts, and those that come too late, change nothing. */
 void shd_roll_apply(shd_roll *roll, const shd_message *message);
+/* Whether it comes from a launcher that was called lost before, and so changes nothing. */
+bool shd_roll_ignores(const shd_roll *roll, const shd_message *message);
 /* The next attempt, of which nobody is there yet. */
 void shd_roll_next(shd_roll *roll);
 /* Whether the attempt is over because of a failure. */

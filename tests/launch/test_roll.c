@@ -93,6 +93,36 @@ Test(roll, a_lost_node_ends_a_run_and_may_come_again_to_a_meeting) {
     shd_roll_fini(&roll);
 }
 
+Test(roll, a_lost_launcher_that_wakes_up_changes_nothing) {
+    static const shd_message_kind kinds[] = {SHD_MESSAGE_HELLO, SHD_MESSAGE_FAILED, SHD_MESSAGE_STOP, SHD_MESSAGE_BYE};
+    shd_message old = {.node = 1, .launcher = 2}, next = {.kind = SHD_MESSAGE_HELLO, .node = 1, .launcher = 3};
+    shd_roll roll;
+    cr_assert_eq(shd_roll_init(&roll, 2), SHERD_OK);
+    hello(&roll, 0, 0, 1);
+    shd_roll_apply(&roll, &old);
+    cr_assert_eq(roll.phase, SHD_ROLL_RUN);
+    cr_assert_not(shd_roll_ignores(&roll, &old));
+    say(&roll, SHD_MESSAGE_LOST, 0, 1);
+    shd_roll_next(&roll);
+    hello(&roll, 1, 0, 1);
+    old.attempt = next.attempt = 1;
+    for (int running = 0; running < 2; running++) {
+        cr_assert(shd_roll_ignores(&roll, &old));
+        for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+            old.kind = kinds[i];
+            old.signal = 15;
+            shd_roll_apply(&roll, &old);
+            cr_assert_eq(roll.phase, running ? SHD_ROLL_RUN : SHD_ROLL_MEET, "kind %d", (int)old.kind);
+            cr_assert_eq(roll.stop_signal, 0);
+        }
+        shd_roll_apply(&roll, &next);
+    }
+    next.kind = SHD_MESSAGE_BYE;
+    shd_roll_apply(&roll, &next);
+    cr_assert(shd_roll_failed(&roll), "the one that took its place counts");
+    shd_roll_fini(&roll);
+}
+
 Test(roll, a_node_that_leaves_ends_a_meeting_too) {
     shd_roll roll;
     cr_assert_eq(shd_roll_init(&roll, 2), SHERD_OK);
@@ -135,6 +165,7 @@ Test(roll, names_at_most_eight_that_are_missing) {
 Test(message, comes_back_from_its_line) {
     shd_message message = {.kind = SHD_MESSAGE_HELLO,
                            .node = 3,
+                           .launcher = 12,
                            .attempt = 2,
                            .count = 8,
                            .node_count = 4,
@@ -158,8 +189,8 @@ Test(message, comes_back_from_its_line) {
 }
 
 Test(message, that_is_none_is_refused) {
-    static const char *const bad[] = {"", "HELLO", "HELLO 1 2 3 4 5 6 7 8 9 10 11 a b",
-                                      "WHO 1 2 3 4 5 6 7 8 9 10 11 a b c", "HELLO 1 2 3 4 5 6 x 8 9 10 11 a b c"};
+    static const char *const bad[] = {"", "HELLO", "HELLO 1 2 3 4 5 6 7 8 9 10 11 12 a b",
+                                      "WHO 1 2 3 4 5 6 7 8 9 10 11 12 a b c", "HELLO 1 2 3 4 5 6 x 8 9 10 11 12 a b c"};
     shd_message read;
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) cr_assert_not(shd_message_read(bad[i], &read), "%s", bad[i]);
 }

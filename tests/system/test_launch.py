@@ -110,6 +110,13 @@ def wait_for(folder, *names):
         time.sleep(0.01)
 
 
+def wait_until(condition, otherwise):
+    until = time.monotonic() + LIMIT_S
+    while not condition():
+        need(time.monotonic() < until, otherwise)
+        time.sleep(0.02)
+
+
 def text(folder, name):
     return read(os.path.join(folder, name)).decode()
 
@@ -485,6 +492,30 @@ def check_replaced_node(bench):
         nodes.launchers[1] = nodes.start(1)
         nodes.need_ends(0)
         need([text(nodes.folder, f"attempts{rank}") for rank in range(3)] == ["0\n1\n"] * 3, "not all were started twice")
+
+
+def check_lost_node_that_wakes_up(bench):
+    """It ends, and disturbs nobody: neither those that wait for another one in its place, nor when that one runs."""
+    script = "echo $TORCHELASTIC_RESTART_COUNT >>$DIR/attempts$RANK; until [ -e $DIR/go ]; do sleep 0.05; done"
+    for late in (False, True):
+        with Nodes(bench, [script] * 3, ["--max-restarts", "1", "--restart-delay", "0"], ranks=1) as nodes:
+            wait_for(nodes.folder, "attempts0", "attempts1", "attempts2")
+            lost = nodes.launchers[1]
+            lost.process.send_signal(signal.SIGSTOP)
+            wait_until(lambda: all("restart 1 of 1" in nodes.launchers[node].said() for node in (0, 2)), "node 1 was never lost")
+            if late:
+                nodes.launchers[1] = nodes.start(1)
+                wait_until(lambda: all(text(nodes.folder, f"attempts{rank}") == "0\n1\n" for rank in range(3)), "no second attempt")
+            lost.process.send_signal(signal.SIGCONT)
+            lost.need_end(1, "taken this node for lost", within_s=10)
+            lost.__exit__()
+            time.sleep(1)
+            if not late:
+                nodes.launchers[1] = nodes.start(1)
+                wait_until(lambda: all(text(nodes.folder, f"attempts{rank}") == "0\n1\n" for rank in range(3)), "no second attempt")
+            with open(os.path.join(nodes.folder, "go"), "w") as file:
+                file.write("go")
+            nodes.need_ends(0)
 
 
 def check_stop_of_nodes(bench):
