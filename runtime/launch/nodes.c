@@ -26,7 +26,7 @@ struct shd_nodes {
     shd_store_config store_config;
     shd_ledger *ledger;
     shd_roll roll;
-    bool attempted, stop_told, stop_heard, done_told, lost;
+    bool joined, attempted, stop_told, stop_heard, done_told, lost;
     shd_message other; /* the HELLO of a node that was told of another number of nodes; node_count 0: there is none */
     bool there[SHD_ROLL_MAX_NODES];     /* who has said HELLO, and not BYE, and is not lost */
     char names[SHD_ROLL_MAX_NODES][32]; /* hosts of those */
@@ -34,9 +34,10 @@ struct shd_nodes {
     char broken[256];
 };
 
-static bool stop_waits(void *user) {
-    (void)user;
-    return shd_signals_stop_waits();
+/* Later calls on the store are short, and a stop is among what they tell. */
+static bool stops_joining(void *user) {
+    const shd_nodes *nodes = user;
+    return !nodes->joined && shd_signals_stop_waits();
 }
 
 /* Until the ledger has read a message, or it is time to look at other things. No rank runs now, whose end this could hide. */
@@ -85,7 +86,8 @@ static sherd_status connect_store(shd_nodes *nodes) {
                                              .secret = config->secret,
                                              .connect_timeout_s = config->join_timeout_s,
                                              .call_timeout_s = config->lost_after_s,
-                                             .give_up = stop_waits};
+                                             .give_up = stops_joining,
+                                             .user = nodes};
     return shd_store_connect(&nodes->store_config, &nodes->store);
 }
 
@@ -173,8 +175,8 @@ static sherd_status catch_up(shd_nodes *nodes) {
     SHD_TRY(shd_ledger_count(nodes->ledger, &count));
     while (count > 0 || roll->phase == SHD_ROLL_RUN) {
         shd_message message;
-        SHD_TRY(check_talk(nodes));
         if (shd_signals_stop_waits()) return shd_fail(SHERD_STATE, "told to stop before all nodes were there");
+        SHD_TRY(check_talk(nodes));
         if (!take_message(nodes, &message)) {
             await_news();
             continue;
@@ -218,7 +220,9 @@ static sherd_status join(shd_nodes *nodes) {
     SHD_TRY(serve(nodes));
     SHD_TRY(connect_store(nodes));
     SHD_TRY(take_place(nodes));
-    return open_ledger(nodes);
+    SHD_TRY(open_ledger(nodes));
+    nodes->joined = true;
+    return SHERD_OK;
 }
 
 sherd_status shd_nodes_join(const shd_nodes_config *config, shd_nodes **out) {
@@ -303,9 +307,9 @@ static sherd_status await_all(shd_nodes *nodes) {
     shd_roll *roll = &nodes->roll;
     while (roll->phase == SHD_ROLL_MEET) {
         shd_message message;
-        SHD_TRY(check_talk(nodes));
         if (shd_signals_stop_waits() || roll->stop_signal)
             return shd_fail(SHERD_STATE, "told to stop before all nodes were there");
+        SHD_TRY(check_talk(nodes));
         if (shd_clock_ms() >= until_ms) {
             char missing[128];
             shd_roll_missing(roll, missing, sizeof missing);

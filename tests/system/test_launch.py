@@ -530,6 +530,11 @@ def check_stop_of_nodes(bench):
         wait_for(nodes.folder, "up0", "up1")
         nodes.launchers[0].process.send_signal(signal.SIGTERM)
         nodes.need_ends(143, r"stopped by signal 15", within_s=10)
+    with Nodes(bench, ["echo up >$DIR/up$RANK; sleep 60"] * 2, ["--max-restarts", "1"], ranks=1) as nodes:
+        wait_for(nodes.folder, "up0", "up1")
+        for number in (signal.SIGSTOP, signal.SIGHUP, signal.SIGTERM, signal.SIGCONT):  # both wait when the first is told on
+            nodes.launchers[1].process.send_signal(number)
+        nodes.need_ends(129, "stopped by signal 1", within_s=10)
     with Nodes(bench, [SAVES] * 2, ranks=1) as nodes:  # as schedulers do it: all are told, one after the other
         wait_for(nodes.folder, "up0", "up1")
         nodes.launchers[0].process.send_signal(signal.SIGTERM)
