@@ -121,16 +121,16 @@ static bool write_some(shd_terminal *terminal) {
     return !terminal->is_blocking;
 }
 
-void shd_terminal_write(shd_terminal *terminal) {
+void shd_terminal_write(shd_terminal *terminal, bool ready) {
+    if (terminal->is_blocking && !ready) return;
     while (shd_terminal_waits(terminal) && write_some(terminal)) {}
 }
 
-void shd_terminal_flush(shd_terminal *terminal, int patience_ms) {
-    while (shd_terminal_waits(terminal)) {
-        struct pollfd ready = {.fd = terminal->fd, .events = POLLOUT};
-        int got = poll(&ready, 1, patience_ms);
-        if (got < 0 && errno == EINTR) continue;
-        if (got <= 0) return;
-        shd_terminal_write(terminal);
-    }
+bool shd_terminal_drain(shd_terminal *terminal, int patience_ms) {
+    if (!shd_terminal_waits(terminal)) return false;
+    struct pollfd room = {.fd = terminal->fd, .events = POLLOUT};
+    int got = poll(&room, 1, patience_ms);
+    if (got == 0 || (got < 0 && errno != EINTR)) return false;
+    if (got > 0) shd_terminal_write(terminal, true);
+    return true;
 }

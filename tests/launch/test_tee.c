@@ -6,13 +6,17 @@
 
 #include <criterion/criterion.h>
 #include <fcntl.h>
+#include <linux/capability.h>
 #include <poll.h>
 #include <sherd/status.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
+#include <termios.h>
 #include <unistd.h>
 
 static char folder[64];
@@ -320,4 +324,100 @@ Test(tee, what_somebody_else_keeps_open_is_not_waited_for) {
     shd_tee_started(ends);
     cr_assert_str_eq(filed(0, "stdout.log"), "before\nafter\n");
     shd_routes_fini(&routes);
+}
+
+/* Writes until nothing more is taken for a tenth of a second. */
+static void fill(int fd) {
+    static char lines[1 << 12];
+    struct pollfd room = {.fd = fd, .events = POLLOUT};
+    memset(lines, '\n', sizeof lines);
+    fcntl(fd, F_SETFL, O_NONBLOCK);
+    while (poll(&room, 1, 100) > 0)
+        if (write(fd, lines, sizeof lines) < 0) break;
+}
+
+static double ms_since(double start_ms) { return shd_clock_ms() - start_ms; }
+
+/* A disk that hangs is played by a FIFO that nobody reads. */
+Test(tee, a_disk_that_hangs_holds_up_nobody_but_ranks_that_write) {
+    char path[128];
+    snprintf(path, sizeof path, "%s/0", folder);
+    mkdir(path, 0700);
+    snprintf(path, sizeof path, "%s/0/stdout.log", folder);
+    cr_assert_eq(mkfifo(path, 0600), 0);
+    int disk = open(path, O_RDWR | O_NONBLOCK | O_CLOEXEC);
+    shd_routes routes;
+    cr_assert_eq(shd_routes_init(&routes, 2, NULL, "3", NULL), SHERD_OK);
+    shd_tee *tee = start(&routes, screen[1], screen[1]);
+    shd_routes_fini(&routes);
+    int ends[2][2];
+    for (int rank = 0; rank < 2; rank++) cr_assert_eq(shd_tee_open(tee, rank, ends[rank]), SHERD_OK);
+    say(ends[0][0], "before\n");
+    cr_assert_str_eq(shown(1), "[rank0]: before\n");
+    fill(ends[0][0]);
+    double start_ms = shd_clock_ms();
+    for (int rank = 0; rank < 2; rank++) {
+        shd_tee_started(ends[rank]);
+        shd_tee_close_rank(tee, rank);
+    }
+    cr_assert_lt(ms_since(start_ms), 100, "whoever reaps ranks waits for the disk: %g ms", ms_since(start_ms));
+    start_ms = shd_clock_ms();
+    shd_free(shd_tee_last_lines(tee, 0, 1));
+    cr_assert_lt(ms_since(start_ms), 3000);
+    start_ms = shd_clock_ms();
+    shd_tee_stop(tee);
+    cr_assert_lt(ms_since(start_ms), 8000);
+    shd_tee_destroy(tee);
+    /* It goes on: then the thread that was left to itself frees what it has. */
+    for (int i = 0; i < 2000 && shd_memory_held(SHD_MEMORY_OBJECTS); i++) {
+        while (read(disk, text, sizeof text) > 0) {}
+        usleep(5000);
+    }
+    cr_assert_eq(shd_memory_held(SHD_MEMORY_OBJECTS), 0);
+    close(disk);
+}
+
+/* Root could open any terminal. */
+static void be_nobody_special(void) {
+    struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
+    struct __user_cap_data_struct none[2] = {{0}, {0}};
+    cr_assert_eq(syscall(SYS_capset, &header, none), 0);
+}
+
+/* An exclusive terminal cannot be opened once more, like one of another user. */
+Test(tee, a_stopped_terminal_of_somebody_else_holds_nobody_up) {
+    be_nobody_special();
+    int master = posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC);
+    cr_assert(master >= 0 && grantpt(master) == 0 && unlockpt(master) == 0);
+    int slave = open(ptsname(master), O_RDWR | O_NOCTTY | O_CLOEXEC);
+    struct termios mode;
+    cr_assert(slave >= 0 && tcgetattr(slave, &mode) == 0);
+    cfmakeraw(&mode);
+    tcsetattr(slave, TCSANOW, &mode);
+    cr_assert_eq(ioctl(slave, TIOCEXCL), 0);
+    shd_routes routes;
+    cr_assert_eq(shd_routes_init(&routes, 1, NULL, "1", NULL), SHERD_OK);
+    shd_tee *tee = start(&routes, slave, -1);
+    int ends[2];
+    cr_assert_eq(shd_tee_open(tee, 0, ends), SHERD_OK);
+    say(ends[0], "seen\n");
+    struct pollfd ready = {.fd = master, .events = POLLIN};
+    cr_assert_eq(poll(&ready, 1, 5000), 1);
+    ssize_t got = read(master, text, sizeof text);
+    text[got > 0 ? got : 0] = 0;
+    cr_assert_str_eq(text, "[rank0]: seen\n");
+    cr_assert_eq(tcflow(slave, TCOOFF), 0); /* Ctrl-S */
+    int64_t written = flood(ends[0]);
+    shd_tee_started(ends);
+    double start_ms = shd_clock_ms();
+    shd_tee_close_rank(tee, 0);
+    shd_free(shd_tee_last_lines(tee, 0, 1));
+    cr_assert_lt(ms_since(start_ms), 1900, "the thread waits for the terminal");
+    cr_assert_eq(size_of(0, "stdout.log"), written + (int64_t)strlen("seen\n"));
+    shd_tee_destroy(tee);
+    cr_assert_lt(ms_since(start_ms), 5000);
+    shd_routes_fini(&routes);
+    close(slave);
+    close(master);
+    cr_assert_eq(shd_memory_held(SHD_MEMORY_OBJECTS), 0);
 }
