@@ -5,6 +5,7 @@
 
 #include <errno.h>
 #include <math.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,6 +15,15 @@
 enum { OPTION_HELP = -3 };
 
 static const shd_option help_option = {OPTION_HELP, "help", NULL, "Show this help."};
+
+static void pass_over(int signal) { (void)signal; }
+
+void shd_outlive_readers(void) {
+    /* Not SIG_IGN, which an exec would hand on. */
+    const struct sigaction action = {.sa_handler = pass_over, .sa_flags = SA_RESTART};
+    struct sigaction before;
+    if (sigaction(SIGPIPE, NULL, &before) == 0 && before.sa_handler == SIG_DFL) sigaction(SIGPIPE, &action, NULL);
+}
 
 void shd_say_error(const char *format, ...) {
     /* One write, so that lines of several ranks do not mix. */

@@ -65,6 +65,9 @@ int shd_arguments_next(shd_arguments *arguments);
 
 /* Says on standard error what is wrong, and the usage. Returns SHD_EXIT_USAGE. */
 int shd_usage_error(const shd_command *command, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* For a command that watches other processes: where nobody reads its standard output or error any more, nothing is said
+ * there, instead of SIGPIPE ending it. What it starts gets SIGPIPE as it was. */
+void shd_outlive_readers(void);
 /* "sherd: …" on standard error. */
 void shd_say_error(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* Prints the help of a command on standard output. */

@@ -49,6 +49,7 @@ static bool restarts(void *user, shd_launch_report *report, double delay_s) {
 static int launch_program(run_arguments *given, shd_output *output, char **program) {
     shd_launch launch = shd_launch_arguments_make(&given->launch);
     sherd_log_set(say_line, NULL, SHERD_LOG_INFO);
+    shd_outlive_readers();
     if (!shd_run_request_fill(&given->request, &launch)) return SHD_EXIT_USAGE;
     launch.output = output;
     launch.argv = program;

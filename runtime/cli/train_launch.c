@@ -207,6 +207,7 @@ static bool restarts(void *user, shd_launch_report *report, double delay_s) {
 static int run(train_job *has) {
     const shd_train_launch *train = has->train;
     int32_t ranks = has->saving.rank_count;
+    shd_outlive_readers();
     shd_launch launch = shd_launch_arguments_make(train->launch_arguments);
     launch.program = "/proc/self/exe";
     launch.argv = has->argv;

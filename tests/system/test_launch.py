@@ -56,7 +56,7 @@ def free_port(family=socket.AF_INET):
 class Launcher:
     """`sherd run` with options and a shell script."""
 
-    def __init__(self, bench, folder, options, script, prefix=(), environment=(), secret=SECRET):
+    def __init__(self, bench, folder, options, script, prefix=(), environment=(), secret=SECRET, errors=None):
         self.mark = f"{MARK}={os.path.basename(bench.folder)}-{os.path.basename(folder)}"
         variables = {k: v for k, v in os.environ.items() if not k.startswith(("SHERD_", "TORCHELASTIC_", "OMP_"))}
         variables |= {"DIR": folder, MARK: self.mark.split("=")[1]} | dict(environment)
@@ -65,7 +65,7 @@ class Launcher:
         self.errors = tempfile.TemporaryFile()
         self.began = time.monotonic()
         self.process = subprocess.Popen([*prefix, bench.sherd, "run", *options, "sh", "-c", script], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-                                        stderr=self.errors, env=variables)
+                                        stderr=errors or self.errors, env=variables)
 
     def __enter__(self):
         return self
@@ -257,6 +257,25 @@ def check_restarts(bench):
     need([line.split("/")[0] for line in text(folder, "attempts0").split()][-1] == "2", text(folder, "attempts0"))
     with Launcher(bench, folder, ["--max-restarts", "1", "--restart-delay", "0"], "exit 6") as launcher:
         launcher.need_end(6)
+
+
+def check_nobody_reads(bench):
+    """A standard error that is closed (`2>&1 | tee log`, whose tee ends) costs what is said, and nothing else."""
+    folder = bench.new_folder()
+    script = "grep SigIgn /proc/self/status >$DIR/ignored; echo up >$DIR/up; while [ ! -e $DIR/go ]; do sleep 0.02; done; " \
+             "echo $TORCHELASTIC_RESTART_COUNT >$DIR/at; exit 7"
+    reader, writer = os.pipe()
+    with Launcher(bench, folder, ["--max-restarts", "1", "--restart-delay", "0", "--log-dir", folder], script, errors=writer) as launcher:
+        os.close(writer)
+        wait_for(folder, "up")
+        os.close(reader)
+        open(os.path.join(folder, "go"), "w").close()
+        got = launcher.process.wait(LIMIT_S)
+        need(got == 7, f"exit code {got}")
+        need_nothing_left(launcher)
+    need(text(folder, "at") == "1\n", "was not restarted")
+    need(json.loads(text(folder, "failure.json"))["exit_code"] == 7, "no report")
+    need(int(text(folder, "ignored").split()[1], 16) >> (signal.SIGPIPE - 1) & 1 == 0, "ranks ignore SIGPIPE")
 
 
 def check_killed_launcher(bench):
