@@ -1,9 +1,9 @@
 #include "runtime/launch/affinity.h"
 
+#include "runtime/base/cgroup.h"
 #include "runtime/base/memory.h"
 #include "runtime/base/status.h"
 #include "runtime/launch/processors.h"
-#include "runtime/launch/quota.h"
 
 #include <hwloc.h>
 #include <sched.h>
@@ -201,7 +201,7 @@ static sherd_status look(shd_affinity *affinity, shd_affinity_choice choice, con
 sherd_status shd_affinity_init(shd_affinity *affinity, shd_affinity_choice choice, int32_t rank_count,
                                const shd_affinity_source *source) {
     shd_affinity found = {.rank_count = rank_count, .core_count = shd_processors_count()};
-    found.quota = shd_quota_find(source->root ? source->root : "");
+    found.quota = shd_cgroup_cores(source->root ? source->root : "");
     bool matters = choice != SHD_AFFINITY_NONE && rank_count > 1 &&
                    (source->synthetic || found.core_count >= rank_count) &&
                    (choice == SHD_AFFINITY_CORES || !is_plain(source));

@@ -1,5 +1,6 @@
 #include "runtime/train/machine.h"
 
+#include "runtime/base/cgroup.h"
 #include "runtime/base/utf8.h"
 #include "runtime/model/model.h"
 
@@ -108,12 +109,11 @@ static json_t *node_json(int node) {
 
 json_t *shd_machine_memory_json(void) {
     enum { NODES = 1024 };
-    char limit[LINE_BYTES];
+    int64_t limit_bytes = shd_cgroup_memory("");
     json_t *memory = json_object(), *nodes = json_array();
     json_int_t page = sysconf(_SC_PAGESIZE);
     json_object_set_new(memory, "total_bytes", json_integer(page * sysconf(_SC_PHYS_PAGES)));
-    if (find_line("/sys/fs/cgroup/memory.max", "", "", limit) && strcmp(limit, "max") != 0)
-        json_object_set_new(memory, "limit_bytes", json_integer(strtoll(limit, NULL, 10)));
+    if (limit_bytes < INT64_MAX) json_object_set_new(memory, "limit_bytes", json_integer(limit_bytes));
     for (int node = 0; node < NODES; node++) {
         json_t *json = node_json(node);
         if (json) json_array_append_new(nodes, json);

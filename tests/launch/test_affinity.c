@@ -2,7 +2,6 @@
 #include "runtime/launch/affinity.h"
 
 #include "runtime/base/memory.h"
-#include "runtime/launch/quota.h"
 
 #include <criterion/criterion.h>
 #include <sched.h>
@@ -152,24 +151,6 @@ static void end(void) {
     if (system(command)) return;
 }
 TestSuite(quota, .init = begin, .fini = end);
-
-Test(quota, is_the_tightest_on_the_way_up_in_both_versions) {
-    cr_assert_eq(shd_quota_find(root), 0, "nothing is known");
-    put("/proc/self/cgroup", "0::/a/b\n");
-    cr_assert_eq(shd_quota_find(root), 0);
-    put("/sys/fs/cgroup/a/b/cpu.max", "max 100000\n");
-    cr_assert_eq(shd_quota_find(root), 0);
-    put("/sys/fs/cgroup/a/cpu.max", "250000 100000\n");
-    cr_assert_float_eq(shd_quota_find(root), 2.5, 1e-9);
-    put("/sys/fs/cgroup/a/b/cpu.max", "400000 100000\n");
-    cr_assert_float_eq(shd_quota_find(root), 2.5, 1e-9);
-    put("/proc/self/cgroup", "5:cpuset:/x\n4:cpu,cpuacct:/job\n0::/\n");
-    put("/sys/fs/cgroup/cpu/job/cpu.cfs_quota_us", "150000\n");
-    put("/sys/fs/cgroup/cpu/job/cpu.cfs_period_us", "100000\n");
-    put("/sys/fs/cgroup/cpu/cpu.cfs_quota_us", "-1\n");
-    put("/sys/fs/cgroup/cpu/cpu.cfs_period_us", "100000\n");
-    cr_assert_float_eq(shd_quota_find(root), 1.5, 1e-9);
-}
 
 Test(quota, keeps_ranks_free_and_threads_few) {
     put("/proc/self/cgroup", "0::/\n");

@@ -225,6 +225,31 @@ def check_provenance(sherd, job_path):
     need("/build" not in json.dumps(second["sherd"]) and text.endswith("}\n"), "a path of the build")
 
 
+def memory_limit_path():
+    """Where the limit of memory of the control group of this process stands, which need not be the topmost."""
+    unified = None
+    for line in read("/proc/self/cgroup").decode().splitlines():
+        _, controllers, group = line.split(":", 2)
+        if "memory" in controllers.split(","):
+            return f"/sys/fs/cgroup/memory{group}/memory.limit_in_bytes"
+        if not controllers:
+            unified = f"/sys/fs/cgroup{group}/memory.max"
+    return unified
+
+
+def check_limit(sherd, job_path):
+    """The limit of the control group around the process is in provenance.json."""
+    path = memory_limit_path()
+    if not path or subprocess.run(["unshare", "-rm", "true"], capture_output=True).returncode != 0:
+        print("no mounts of one's own here")
+        return
+    script = 'mount -t tmpfs tmpfs /sys/fs/cgroup && mkdir -p "${0%/*}" && echo 987652096 > "$0" && exec "$@"'
+    with Job(sherd, job_path, 2, ["train.steps=1"], prefix=["unshare", "-rm", "sh", "-c", script, path]) as job:
+        need(job.wait(LIMIT_S) == 0, f"exit code {job.launcher.returncode}: {job.said()}")
+        memory = strict(read(os.path.join(job.run_dir, "provenance.json")).decode())["memory"]
+    need(memory.get("limit_bytes") == 987652096, f"memory: {memory}")
+
+
 def check_failure(sherd, job_path):
     """A killed rank is the failure, by its number; so is a bad row of data, in the words of the rank that met it."""
     with Job(sherd, job_path, 2) as job:
@@ -267,7 +292,7 @@ def check_parameter_norm(sherd, job_path):
         need(abs(norm_of(out) - wanted[step]) <= 1e-12 * wanted[step], f"step {step}: {wanted[step]}, not {norm_of(out)}")
 
 
-CHECKS = {"parameter-norm": check_parameter_norm, "failure": check_failure, "provenance": check_provenance, "tensorboard": check_tensorboard, "no-tensorboard": check_no_tensorboard, "events": check_events, "trace": check_trace}
+CHECKS = {"parameter-norm": check_parameter_norm, "failure": check_failure, "provenance": check_provenance, "limit": check_limit, "tensorboard": check_tensorboard, "no-tensorboard": check_no_tensorboard, "events": check_events, "trace": check_trace}
 
 
 def main():
