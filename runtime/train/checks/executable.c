@@ -48,7 +48,7 @@ static int take_build(struct dl_phdr_info *object, size_t size, void *user) {
 uint64_t shd_executable_build(void) {
     uint64_t hash = 0;
     dl_iterate_phdr(take_build, &hash);
-    return hash;
+    return hash ? hash : shd_executable_hash();
 }
 
 sherd_status shd_executable_compare(sherd_session *session) {
