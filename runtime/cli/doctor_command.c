@@ -99,8 +99,7 @@ static int examine(const doctor_request *request, const shd_command *command, co
     checkup.thorough = true;
     checkup.all_data = request->all_data;
     sherd_log_set(take_log_line, &view, SHERD_LOG_WARN);
-    shd_checkup_run(&checkup, SHD_CHECK_MACHINE, take, &view);
-    if (job) shd_checkup_run(&checkup, SHD_CHECK_JOB, take, &view);
+    shd_checkup_run(&checkup, SHD_CHECK_MACHINE | (job ? SHD_CHECK_JOB : 0), take, &view);
     int stopped = 0;
     if (may_start(&view, job)) {
         stopped = shd_doctor_ranks_run(&ranks, &checkup, take, &view);

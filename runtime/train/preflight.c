@@ -173,18 +173,21 @@ static sherd_status refuse_second(const output *out, int file) {
                     out->key, out->path, got > 0 ? strtoll(holder, NULL, 10) : 0);
 }
 
-sherd_status shd_preflight_claimable(const shd_job *job) {
+sherd_status shd_preflight_claimable(const shd_job *job, bool *known) {
     const output outputs[] = {{"checkpoint.dir", job->checkpoint.dir}, {"log.dir", job->log.dir}};
+    bool all_known = true;
     for (int i = 0; i < 2; i++) {
         char path[SHD_PATH_BYTES];
         SHD_TRY(shd_path_make(path, "%s/.sherd-lock", outputs[i].path));
         int file = open(path, O_RDONLY | O_CLOEXEC);
         if (file < 0) continue;
-        bool held = flock(file, LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+        bool locked = flock(file, LOCK_SH | LOCK_NB) == 0, held = !locked && errno == EWOULDBLOCK;
+        all_known &= locked || held;
         sherd_status status = held ? refuse_second(&outputs[i], file) : SHERD_OK;
         close(file);
         SHD_TRY(status);
     }
+    *known = all_known;
     return SHERD_OK;
 }
 

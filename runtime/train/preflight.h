@@ -27,9 +27,9 @@ typedef struct shd_preflight_room {
  * place, the folder, the cause). */
 sherd_status shd_preflight_outputs(const shd_job *job, const shd_plan *plan, shd_preflight_room *room);
 
-/* Whether another job holds checkpoint.dir or log.dir at this moment. Nothing is made, and no lock is kept. Fails: IO
- * (as shd_claim_take does then, with the holder). */
-sherd_status shd_preflight_claimable(const shd_job *job);
+/* Whether another job holds checkpoint.dir or log.dir at this moment; *known is false where files cannot be locked, so
+ * that nobody knows. Nothing is made, and no lock is kept. Fails: IO (as shd_claim_take does then, with the holder). */
+sherd_status shd_preflight_claimable(const shd_job *job, bool *known);
 
 /* The right to write checkpoint.dir and log.dir, for as long as the process and those it has started live: a lock
  * (flock) on a file in each, which the kernel drops with the last of them, however they end. */

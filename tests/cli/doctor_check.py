@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""`sherd doctor` finds every fault that is planted.  usage: doctor_check.py SHERD BROKEN_REDUCE [--wrong-clock LIBRARY]"""
+"""`sherd doctor` finds every fault that is planted.  usage: doctor_check.py SHERD BROKEN_REDUCE [--preload WRONG_CLOCK NO_LOCKS]"""
 import array
 import fcntl
 import json
@@ -14,7 +14,7 @@ import tempfile
 import time
 import unittest
 
-SHERD = BROKEN = CLOCK = None
+SHERD = BROKEN = CLOCK = NO_LOCKS = None
 for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):  # which nohup and background jobs have ignored
     signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
 LAUNCHER = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID")
@@ -205,6 +205,22 @@ class Doctor(unittest.TestCase):
         self.assertEqual(code, 0, found)
         self.expect(found, "outputs", "warning", "make room, or lower checkpoint.keep")
 
+    def test_a_file_system_without_locks(self):
+        if not NO_LOCKS:
+            self.skipTest("nothing can be preloaded")
+        os.makedirs(self.path("runs/small/checkpoints"))
+        self.path("runs/small/checkpoints/.sherd-lock", b"4711\n")
+        self.before = self.listing()
+        for job, where in (("job.yaml", "runs/small/checkpoints: locks no"), (None, "working directory: locks no")):
+            code, found = self.doctor(job=job, prefix=["env", f"LD_PRELOAD={NO_LOCKS}"])
+            self.assertEqual(code, 0, found)
+            self.expect(found, "files", "warning", where, "folders synced no", "nothing stops a second job", "after a power failure")
+        code, found = self.doctor(prefix=["env", f"LD_PRELOAD={NO_LOCKS}"])
+        self.expect(found, "other jobs", "warning", "cannot be told", "another run.dir")
+        code, found = self.doctor()
+        self.expect(found, "other jobs", "ok", "none writes")
+        self.assertEqual(found["files"]["values"]["locks"], 1)
+
     def test_too_little_address_space(self):
         if not CLOCK:
             self.skipTest("sanitizers need all of the address space")
@@ -221,6 +237,16 @@ class Doctor(unittest.TestCase):
         self.assertEqual(code, 2, found)
         self.expect(found, "job memory", "error", "this machine has 0.0 GiB")
         self.assertEqual(found["ranks"]["state"], "skipped")
+
+    @unittest.skipUnless(may_mount(), "no mounts of one's own here")
+    def test_a_quota_of_processor_time_of_a_group_above(self):
+        script = ('mount -t tmpfs tmpfs /sys/fs/cgroup && mkdir -p /sys/fs/cgroup/jobs/this && echo 50000 100000 > /sys/fs/cgroup/jobs/cpu.max && '
+                  'echo max 100000 > /sys/fs/cgroup/jobs/this/cpu.max && echo 0::/jobs/this > /sys/fs/cgroup/mine && '
+                  'mount --bind /sys/fs/cgroup/mine /proc/$$/cgroup && exec "$@"')
+        code, found = self.doctor(job=None, prefix=["unshare", "-rm", "sh", "-c", script, "-"])
+        self.assertEqual(code, 0, found)
+        self.expect(found, "cpu", "warning", "the control group grants the time of 0.5 cores", "set run.threads x run.ranks to 1")
+        self.assertEqual(found["cpu"]["values"]["quota_cores"], 0.5)
 
     def test_files_that_may_not_grow(self):
         code, found = self.doctor(limit=(resource.RLIMIT_FSIZE, (20000, 20000)))
@@ -382,31 +408,49 @@ class Doctor(unittest.TestCase):
 
     # --- the part of train
 
-    def test_train_refuses_ranks_of_different_builds(self):
-        other = self.path("other")
-        shutil.copy(SHERD, other)
-        notes = subprocess.run(["readelf", "-n", SHERD], capture_output=True, text=True)
-        words = [line.split(":")[1].strip() for line in notes.stdout.splitlines() if "Build ID" in line]
-        if not words:
-            self.skipTest("the linker gives programs no identity")
-        with open(other, "rb") as file:
-            whole = file.read()
-        self.path("other", whole.replace(bytes.fromhex(words[0]), bytes.fromhex("00" + words[0][2:])))
-        os.chmod(other, 0o755)
+    def programs(self, *contents):
+        """Programs of these contents."""
+        paths = [self.path(f"program{i}", content) for i, content in enumerate(contents)]
+        for path in paths:
+            os.chmod(path, 0o755)
+        return paths
+
+    def train_with(self, programs):
+        """What ranks that are started one by one end with, each of its own program: (exit code, messages)."""
         ranks = []
-        for rank, program in enumerate((SHERD, other)):
+        for rank, program in enumerate(programs):
             place = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": 2, "LOCAL_WORLD_SIZE": 2, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": 29500 + os.getpid() % 1000}
             ranks.append(subprocess.Popen([program, "train", self.path("job.yaml")], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=self.folder,
                                           env={**environment(), **{key: str(value) for key, value in place.items()}}))
-        for rank in ranks:
-            said = rank.communicate(timeout=60)
-            self.assertEqual(rank.returncode, 1, said)
-            self.assertIn("the ranks run different programs", said[1])
+        said = [rank.communicate(timeout=60)[1] for rank in ranks]
+        return [(rank.returncode, text) for rank, text in zip(ranks, said)]
+
+    def expect_refusal(self, ends):
+        for code, said in ends:
+            self.assertEqual(code, 1, said)
+            self.assertIn("the ranks run different programs", said)
+
+    def test_train_refuses_ranks_of_different_builds(self):
+        notes = subprocess.run(["readelf", "-n", SHERD], capture_output=True, text=True)
+        words = [line.split(":")[1].strip() for line in notes.stdout.splitlines() if "Build ID" in line]
+        self.assertEqual(len(words), 1, "the linker was asked to give programs an identity")
+        with open(SHERD, "rb") as file:
+            whole = file.read()
+        self.expect_refusal(self.train_with(self.programs(whole, whole.replace(bytes.fromhex(words[0]), bytes.fromhex("00" + words[0][2:])))))
+
+    def test_train_tells_programs_without_an_identity_apart_too(self):
+        with open(SHERD, "rb") as file:
+            whole = file.read()
+        note = struct.pack("<3I4s", 4, 20, 3, b"GNU\0")
+        self.assertEqual(whole.count(note), 1)
+        bare = whole.replace(note, struct.pack("<3I4s", 4, 20, 99, b"GNU\0"))
+        self.expect_refusal(self.train_with(self.programs(bare, bare + b"\0")))
+        self.assertEqual([code for code, _ in self.train_with(self.programs(bare, bare))], [0, 0])
 
 
 if __name__ == "__main__":
     SHERD, BROKEN = map(os.path.abspath, sys.argv[1:3])
-    if sys.argv[3:4] == ["--wrong-clock"]:
-        CLOCK = os.path.abspath(sys.argv[4])
-        del sys.argv[3:5]
+    if sys.argv[3:4] == ["--preload"]:
+        CLOCK, NO_LOCKS = map(os.path.abspath, sys.argv[4:6])
+        del sys.argv[3:6]
     unittest.main(argv=[sys.argv[0], *sys.argv[3:]])

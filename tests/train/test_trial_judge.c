@@ -214,6 +214,35 @@ Test(trial_judge, warns_of_cores_and_disks_by_what_was_measured) {
     expect(&all, "saving", SHD_CHECK_OK, "a checkpoint every 0.4 s");
 }
 
+/* The advice on saving of a job that saves so often, when a save takes 8 s: async ones want 10 s between them. */
+static void expect_advice(int64_t every, double minutes, bool async, const char *advice) {
+    shd_job *job = (shd_job *)checkup.job;
+    job->checkpoint.every = every;
+    job->checkpoint.every_minutes = minutes;
+    job->checkpoint.async = async;
+    checkup.write_bytes_per_s = 125;
+    judged all = judge(false);
+    cr_expect_str_eq(find(&all, "saving")->advice, advice);
+}
+
+Test(trial_judge, names_the_key_that_makes_saves_too_frequent) {
+    /* A step takes 0.04 s. */
+    const char slow[] = "the disk is too slow for that: training would wait for it; ";
+    const char waits[] = "training waits for that time: set checkpoint.async: true; ";
+    char text[300];
+    snprintf(text, sizeof text, "%sraise checkpoint.every to 251", slow);
+    expect_advice(10, 0, true, text);
+    expect_advice(10, 1, true, text);
+    snprintf(text, sizeof text, "%sraise checkpoint.every_minutes to 0.17", slow);
+    expect_advice(0, 0.01, true, text);
+    expect_advice(1000, 0.01, true, text);
+    snprintf(text, sizeof text, "%sraise checkpoint.every to 251; raise checkpoint.every_minutes to 0.17", slow);
+    expect_advice(10, 0.01, true, text);
+    expect_advice(1000, 0.2, true, "");
+    snprintf(text, sizeof text, "%sraise checkpoint.every_minutes to 1.34", waits);
+    expect_advice(0, 1, false, text);
+}
+
 Test(trial_judge, holds_overfitting_to_its_goal) {
     board->ranks[0].overfit_last = 1.5;
     judged all = judge(true);

@@ -15,14 +15,14 @@ typedef struct shd_check {
     const char *needs; /* the check whose error makes this one impossible; NULL: none */
 } shd_check;
 
-/* machine_checks.c: of this machine, whatever the job. */
+/* machine_checks.c: of this machine, whatever the job. System, limits, backends and libraries only tell what is there:
+ * no value of theirs is wrong by itself. */
 sherd_status shd_check_system(shd_checkup *checkup, shd_finding *out);
 sherd_status shd_check_cpu(shd_checkup *checkup, shd_finding *out);
 sherd_status shd_check_memory(shd_checkup *checkup, shd_finding *out);
 sherd_status shd_check_shared_memory(shd_checkup *checkup, shd_finding *out);
 sherd_status shd_check_limits(shd_checkup *checkup, shd_finding *out);
 sherd_status shd_check_clock(shd_checkup *checkup, shd_finding *out);
-sherd_status shd_check_files(shd_checkup *checkup, shd_finding *out);
 sherd_status shd_check_backends(shd_checkup *checkup, shd_finding *out);
 sherd_status shd_check_libraries(shd_checkup *checkup, shd_finding *out);
 
@@ -34,6 +34,7 @@ sherd_status shd_check_training_data(shd_checkup *checkup, shd_finding *out);
 sherd_status shd_check_resume(shd_checkup *checkup, shd_finding *out);
 sherd_status shd_check_validation_data(shd_checkup *checkup, shd_finding *out);
 sherd_status shd_check_outputs(shd_checkup *checkup, shd_finding *out);
+sherd_status shd_check_files(shd_checkup *checkup, shd_finding *out); /* also without a job */
 sherd_status shd_check_file_size(shd_checkup *checkup, shd_finding *out);
 sherd_status shd_check_other_jobs(shd_checkup *checkup, shd_finding *out);
 sherd_status shd_check_disk(shd_checkup *checkup, shd_finding *out);

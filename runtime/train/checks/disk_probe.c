@@ -10,6 +10,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -24,26 +25,50 @@ typedef struct probe {
 } probe;
 
 /* A file that is nowhere: by one call, or where the file system cannot, by taking its name away at once. */
-static int open_nameless(probe *p, int flags) {
+static int open_nameless(const char *folder, int flags, bool *named) {
     char path[SHD_PATH_BYTES];
-    int file = open(p->folder, O_TMPFILE | O_RDWR | O_CLOEXEC | flags, 0600);
+    int file = open(folder, O_TMPFILE | O_RDWR | O_CLOEXEC | flags, 0600);
+    *named = false;
     if (file >= 0 || (errno != EOPNOTSUPP && errno != EISDIR && errno != ENOENT)) return file;
-    snprintf(path, sizeof path, "%s/.sherd-probe-%lld", p->folder, (long long)getpid());
+    snprintf(path, sizeof path, "%s/.sherd-probe-%lld", folder, (long long)getpid());
     file = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | flags, 0600);
     if (file < 0) return file;
     unlink(path);
-    p->rates.named = true;
+    *named = true;
     return file;
+}
+
+static sherd_status fail_open(const char *folder) {
+    return shd_fail(SHERD_IO, "cannot make a file in %s: %s", folder, strerror(errno));
 }
 
 static sherd_status open_file(probe *p) {
     p->rates.direct = true;
-    p->file = open_nameless(p, O_DIRECT);
+    p->file = open_nameless(p->folder, O_DIRECT, &p->rates.named);
     if (p->file < 0 && errno == EINVAL) {
         p->rates.direct = false;
-        p->file = open_nameless(p, O_DSYNC);
+        p->file = open_nameless(p->folder, O_DSYNC, &p->rates.named);
     }
-    return p->file >= 0 ? SHERD_OK : shd_fail(SHERD_IO, "cannot make a file in %s: %s", p->folder, strerror(errno));
+    return p->file >= 0 ? SHERD_OK : fail_open(p->folder);
+}
+
+sherd_status shd_disk_abilities_find(const char *folder, shd_disk_abilities *out) {
+    shd_disk_abilities found;
+    bool named;
+    int opened = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (opened < 0) return shd_fail(SHERD_IO, "cannot open %s: %s", folder, strerror(errno));
+    found.syncs = fsync(opened) == 0;
+    int cause = errno;
+    close(opened);
+    if (!found.syncs && cause != EINVAL) return shd_fail(SHERD_IO, "cannot sync %s: %s", folder, strerror(cause));
+    int file = open_nameless(folder, 0, &named);
+    if (file < 0) return fail_open(folder);
+    int flags = fcntl(file, F_GETFL);
+    found.locks = flock(file, LOCK_EX | LOCK_NB) == 0;
+    found.direct = fcntl(file, F_SETFL, flags | O_DIRECT) == 0;
+    close(file);
+    *out = found;
+    return SHERD_OK;
 }
 
 /* Bytes that no disk finds shorter words for, and that say where they belong. */

@@ -1,5 +1,5 @@
-/* How fast a folder's disk is, measured as checkpoints are written and read: past the page cache where that is
- * possible. */
+/* How fast a folder's disk is, measured as checkpoints are written and read, past the page cache where that is
+ * possible; and what its file system can do. */
 #ifndef SHD_TRAIN_CHECKS_DISK_PROBE_H
 #define SHD_TRAIN_CHECKS_DISK_PROBE_H
 
@@ -19,5 +19,15 @@ typedef struct shd_disk_rates {
  * after its begin, sooner when the bytes are done; one block is always measured.
  * Fails: IO (no file, no room, other bytes than were written), MEMORY. */
 sherd_status shd_disk_probe(const char *folder, int64_t most_bytes, double most_ms, shd_disk_rates *out);
+
+typedef struct shd_disk_abilities {
+    bool locks;  /* files, by flock: claims of folders rest on it */
+    bool syncs;  /* folders: names of checkpoints outlive a power failure */
+    bool direct; /* past the page cache (O_DIRECT) */
+} shd_disk_abilities;
+
+/* What the folder's file system can do, tried on such a file. Fails: IO (no file; a folder that fails to be synced, as
+ * every save then would, while one that knows no syncing is left as it is). */
+sherd_status shd_disk_abilities_find(const char *folder, shd_disk_abilities *out);
 
 #endif

@@ -214,8 +214,31 @@ sherd_status shd_check_file_size(shd_checkup *checkup, shd_finding *out) {
 }
 
 sherd_status shd_check_other_jobs(shd_checkup *checkup, shd_finding *out) {
-    SHD_TRY(shd_preflight_claimable(checkup->job));
+    bool known;
+    SHD_TRY(shd_preflight_claimable(checkup->job, &known));
     shd_finding_say(out, "none writes where this one will");
+    if (known) return SHERD_OK;
+    shd_finding_say(out, "whether one writes where this one will cannot be told: files cannot be locked there");
+    shd_finding_warn(out, "make sure that none does, or set another run.dir");
+    return SHERD_OK;
+}
+
+/* What the file system of checkpoint.dir can do, or without a job that of the working directory. */
+sherd_status shd_check_files(shd_checkup *checkup, shd_finding *out) {
+    const char *folder = checkup->room.folder[0] ? checkup->room.folder : ".";
+    shd_disk_abilities can;
+    SHD_TRY(shd_disk_abilities_find(folder, &can));
+    shd_finding_say(out, "%s: locks %s, past the page cache (O_DIRECT) %s, folders synced %s",
+                    checkup->room.folder[0] ? folder : "working directory", can.locks ? "yes" : "no",
+                    can.direct ? "yes" : "no", can.syncs ? "yes" : "no");
+    shd_finding_note(out, "locks", can.locks);
+    shd_finding_note(out, "direct", can.direct);
+    shd_finding_note(out, "folders_synced", can.syncs);
+    if (!can.locks)
+        shd_finding_warn(out, "nothing stops a second job from writing there: give each job a run.dir of its own");
+    if (!can.syncs)
+        shd_finding_warn(out, "after a power failure the newest checkpoints may be gone: keep more than one "
+                              "(checkpoint.keep)");
     return SHERD_OK;
 }
 

@@ -1,6 +1,6 @@
 /* Checks of a machine, whatever the job: what is there, tried rather than believed where that takes no more than a
  * tenth of a second. */
-#include "io/file.h"
+#include "runtime/base/cgroup.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/memory.h"
 #include "runtime/base/spare.h"
@@ -19,7 +19,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/statvfs.h>
@@ -62,26 +61,13 @@ sherd_status shd_check_system(shd_checkup *checkup, shd_finding *out) {
     return SHERD_OK;
 }
 
-/* Cores' worth of time that a control group grants, of the topmost group seen; 0: no limit is known. */
-static double find_quota(void) {
-    char text[TEXT_BYTES];
-    long long quota = 0, period = 0;
-    read_text("/sys/fs/cgroup/cpu.max", text);
-    if (sscanf(text, "%lld %lld", &quota, &period) == 2 && period > 0) return (double)quota / (double)period;
-    read_text("/sys/fs/cgroup/cpu/cpu.cfs_quota_us", text);
-    quota = strtoll(text, NULL, 10);
-    read_text("/sys/fs/cgroup/cpu/cpu.cfs_period_us", text);
-    period = strtoll(text, NULL, 10);
-    return quota > 0 && period > 0 ? (double)quota / (double)period : 0;
-}
-
 sherd_status shd_check_cpu(shd_checkup *checkup, shd_finding *out) {
     (void)checkup;
     char text[TEXT_BYTES], model[128];
     cpu_set_t allowed;
     long there = sysconf(_SC_NPROCESSORS_ONLN);
     long usable = sched_getaffinity(0, sizeof allowed, &allowed) == 0 ? CPU_COUNT(&allowed) : there;
-    double quota = find_quota(), load = 0;
+    double quota = shd_cgroup_cores(""), load = 0;
     shd_model_speed speed;
     read_text("/proc/cpuinfo", text);
     find_line(text, "model name", model);
@@ -190,7 +176,7 @@ sherd_status shd_check_shared_memory(shd_checkup *checkup, shd_finding *out) {
     return SHERD_OK;
 }
 
-/* --- limits, clock, files ----------------------------------------------------------------------------------------- */
+/* --- limits, clock ----------------------------------------------------------------------------------------------- */
 
 /* "open files 1024", or "open files unlimited"; `unit` 0: a count, else bytes. */
 static void say_limit(shd_finding *out, const char *name, const char *note, int resource, bool bytes) {
@@ -245,29 +231,6 @@ sherd_status shd_check_clock(shd_checkup *checkup, shd_finding *out) {
     shd_finding_note(out, "step_ns", least_ms * 1e6);
     if (now.tv_sec < EARLIEST_S)
         return shd_fail(SHERD_IO, "the clock says %s, which is over: files and events would have wrong times", text);
-    return SHERD_OK;
-}
-
-/* What the file system of the job's outputs, or of the working directory, can do. */
-sherd_status shd_check_files(shd_checkup *checkup, shd_finding *out) {
-    (void)checkup;
-    int folder = open(".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (folder < 0) return shd_fail(SHERD_IO, "cannot open the working directory: %s", strerror(errno));
-    bool synced = fsync(folder) == 0;
-    close(folder);
-    int file = open(".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
-    if (file < 0) {
-        shd_finding_say(out, "working directory: nothing is tried, as no file without a name can be made (%s)",
-                        strerror(errno));
-        return SHERD_OK;
-    }
-    int flags = fcntl(file, F_GETFL);
-    bool locked = flock(file, LOCK_EX | LOCK_NB) == 0, direct = fcntl(file, F_SETFL, flags | O_DIRECT) == 0;
-    close(file);
-    shd_finding_say(out, "working directory: locks %s, past the page cache (O_DIRECT) %s, folders synced %s",
-                    locked ? "yes" : "no", direct ? "yes" : "no", synced ? "yes" : "no");
-    shd_finding_note(out, "locks", locked);
-    shd_finding_note(out, "direct", direct);
     return SHERD_OK;
 }
 

@@ -199,6 +199,14 @@ static void judge_cores(const judgement *j, shd_finding *out) {
 /* A save that takes more than this part of what lies between two keeps training waiting. */
 static const double SAVE_LIMIT = 0.8, SYNC_SAVE_LIMIT = 0.1;
 
+/* Names the keys that let saves follow each other within `least_s`, each with a value that does not. */
+static void advise_rarer_saves(const shd_job *job, double step_s, double least_s, shd_finding *out) {
+    if (job->checkpoint.every > 0 && (double)job->checkpoint.every * step_s < least_s)
+        shd_finding_warn(out, "raise checkpoint.every to %.0f", ceil(least_s / step_s + 1));
+    if (job->checkpoint.every_minutes > 0 && job->checkpoint.every_minutes * 60 < least_s)
+        shd_finding_warn(out, "raise checkpoint.every_minutes to %.2f", ceil(least_s / 60 * 100) / 100);
+}
+
 static void judge_saving(const judgement *j, shd_finding *out) {
     const shd_job *job = j->checkup->job;
     const shd_trial_rank *rank = first_rank(j);
@@ -218,12 +226,11 @@ static void judge_saving(const judgement *j, shd_finding *out) {
                     100 * share);
     shd_finding_note(out, "between_s", between_s);
     shd_finding_note(out, "save_s", save_s);
-    if (job->checkpoint.async && share > SAVE_LIMIT)
-        shd_finding_warn(out,
-                         "the disk is too slow for that: training would wait for it; raise checkpoint.every to %.0f",
-                         ceil((double)job->checkpoint.every * share / SAVE_LIMIT + 1));
-    else if (!job->checkpoint.async && share > SYNC_SAVE_LIMIT)
-        shd_finding_warn(out, "training waits for that time: raise checkpoint.every, or set checkpoint.async: true");
+    double limit = job->checkpoint.async ? SAVE_LIMIT : SYNC_SAVE_LIMIT;
+    if (share <= limit) return;
+    shd_finding_warn(out, job->checkpoint.async ? "the disk is too slow for that: training would wait for it"
+                                                : "training waits for that time: set checkpoint.async: true");
+    advise_rarer_saves(job, step_s, save_s / limit, out);
 }
 
 /* --- overfitting -------------------------------------------------------------------------------------------------- */
