@@ -41,6 +41,7 @@ typedef struct attempt {
     pid_t early_pid;
     end_weight weight;                                /* of the end in the report */
     bool ending;                                      /* the others have been told to end */
+    bool hurried;                                     /* because of a failure: they have the grace of one */
     bool held;                                        /* beyond the stop's grace */
     bool over;                                        /* on all nodes */
     bool stop_is_remote;                              /* another node was told to stop; this one not yet */
@@ -75,11 +76,15 @@ static void kill_all(attempt *job) {
 }
 
 static void end_others(attempt *job) {
-    note_told(job, SIGTERM);
-    job->report->terminated = send_all(job, SIGTERM);
-    send_all(job, SIGCONT); /* one that is stopped, which may be why the others failed, can end too */
     job->ending = true;
-    job->kill_at_ms = shd_clock_ms() + job->launch->grace_s * 1e3;
+    /* Ranks that were told to stop, and may save, are not told again, and have the time of a stop. */
+    if (!job->report->stop_signal) {
+        job->hurried = true;
+        note_told(job, SIGTERM);
+        job->report->terminated = send_all(job, SIGTERM);
+        job->kill_at_ms = shd_clock_ms() + job->launch->grace_s * 1e3;
+    }
+    send_all(job, SIGCONT); /* one that is stopped, which may be why the others failed, can end too */
 }
 
 /* Weighs the end of a rank and keeps it when it says more than what is in the report. */
@@ -174,13 +179,13 @@ static void stop_again(attempt *job, int signal) {
 
 /* The stop's grace is over. Ranks that were held until now still need a moment to end by themselves. */
 static void end_grace(attempt *job) {
-    bool held = !job->ending && holds(job, 0);
+    bool held = !job->hurried && holds(job, 0);
     if (held || job->held) {
         job->held = held;
         job->kill_at_ms = shd_clock_ms() + (held ? HOLD_MS : job->launch->grace_s * 1e3);
         return;
     }
-    job->report->overdue = !job->ending;
+    job->report->overdue = !job->hurried;
     kill_all(job);
 }
 

@@ -24,7 +24,7 @@ typedef struct shd_launch {
     const char *program;  /* executed instead of argv[0] when not NULL (argv[0] stays the name it sees) */
     int32_t rank_count;   /* 1 … SHD_LAUNCH_MAX_RANKS */
     double grace_s;       /* from TERM to KILL, when a rank has failed */
-    double stop_grace_s;  /* the same, when the launcher was told to stop and has passed it on */
+    double stop_grace_s;  /* from a stop, passed on, to KILL, also when a rank fails meanwhile */
     int peer_failed_code; /* an exit code by which ranks say "another rank failed, not I"; 0: there is none */
     double repeat_s;      /* a second signal to stop that comes within this time is the first one, come twice */
     /* Whether ranks that were told to stop may not be killed yet, being at something that must not be cut off. Asked when a

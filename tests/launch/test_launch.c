@@ -60,6 +60,12 @@ static const char *written(const char *name) {
     return text;
 }
 
+static void unlink_written(const char *name) {
+    char path[128];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    unlink(path);
+}
+
 static void wait_written(const char *name) {
     for (int i = 0; i < 1000 && !*written(name); i++) usleep(5000);
     cr_assert(*written(name), "%s was not written", name);
@@ -346,6 +352,36 @@ Test(launch, ranks_that_were_held_beyond_the_grace_get_a_moment_then) {
     make("free");
     cr_assert_eq(wait_exit(launcher), 20);
     cr_assert_eq(marked_processes(), 0);
+}
+
+static int exit_of_failure(const shd_launch_report *report) { return report->failed_rank < 0 ? 97 : report->exit_code; }
+
+Test(launch, a_rank_that_fails_during_a_stop_does_not_hurry_those_that_save) {
+    /* In python a stop is often an exception, and that is exit code 1. */
+    const char *saves = "save() { sleep 0.1; [ $RANK = 1 ] && exit 7; sleep 0.6; echo saved >$DIR/saved; exit 0; };"
+                        "trap save INT; echo up >$DIR/save$RANK; while :; do sleep 0.02; done";
+    shd_launch launch = shell(2, SHELL(saves));
+    launch.grace_s = 0.1;
+    pid_t launcher = start_launcher(&launch, exit_of_failure);
+    wait_written("save0");
+    wait_written("save1");
+    kill(launcher, SIGINT);
+    cr_assert_eq(wait_exit(launcher), 7);
+    cr_assert_str_eq(written("saved"), "saved\n");
+
+    /* Not beyond the time of the stop, unless they are held. */
+    launch.stop_grace_s = 0.2;
+    for (int held = 0; held < 2; held++) {
+        const char *const names[] = {"save0", "save1", "saved"};
+        for (size_t i = 0; i < sizeof names / sizeof *names; i++) unlink_written(names[i]);
+        launch.holds = held ? holds_until_free : NULL;
+        launcher = start_launcher(&launch, exit_of_failure);
+        wait_written("save0");
+        wait_written("save1");
+        kill(launcher, SIGINT);
+        cr_assert_eq(wait_exit(launcher), 7);
+        cr_assert_str_eq(written("saved"), held ? "saved\n" : "");
+    }
 }
 
 Test(launch, a_stop_that_comes_twice_at_once_is_one) {
