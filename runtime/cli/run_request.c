@@ -1,13 +1,12 @@
 #include "runtime/cli/run_request.h"
 
 #include "runtime/launch/processors.h"
+#include "runtime/launch/variables.h"
 
 #include <sherd/status.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-static const char secret_variable[] = "SHERD_RDZV_SECRET";
 
 static bool take_ranks(shd_run_request *request, const shd_command *command, const char *value) {
     int64_t ranks;
@@ -200,11 +199,11 @@ bool shd_run_request_check(shd_run_request *request, const shd_command *command)
                         request->node_count);
         return false;
     }
-    if (request->secret_file || getenv(secret_variable)) return true;
+    if (request->secret_file || getenv(SHD_VARIABLES_SECRET)) return true;
     shd_usage_error(command,
                     "--nnodes %d: nodes know each other by a secret, the same on all of them: give "
                     "--rdzv-secret-file FILE, or set %s; 'openssl rand -hex 32' makes one",
-                    request->node_count, secret_variable);
+                    request->node_count, SHD_VARIABLES_SECRET);
     return false;
 }
 
@@ -244,11 +243,10 @@ static bool fill_nodes(shd_run_request *request) {
     nodes->join_timeout_s = request->join_timeout_s;
     nodes->beat_s = request->beat_s;
     nodes->lost_after_s = request->beat_s * request->beats;
-    sherd_status status = request->secret_file ? shd_store_secret_from_file(request->secret_file, &nodes->secret)
-                                               : shd_store_secret_from_text(getenv(secret_variable), &nodes->secret);
+    sherd_status status = request->secret_file
+                              ? shd_store_secret_from_file(request->secret_file, &nodes->secret)
+                              : shd_store_secret_from_text(getenv(SHD_VARIABLES_SECRET), &nodes->secret);
     if (status != SHERD_OK) shd_say_error("%s", sherd_last_error());
-    /* The ranks have no business with it. */
-    unsetenv(secret_variable);
     return status == SHERD_OK;
 }
 

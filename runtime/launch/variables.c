@@ -10,8 +10,8 @@
 
 extern char **environ;
 
-/* What an outer launcher may have set, and what would be wrong in its ranks' ranks. */
-static const char *const withheld[] = {"TORCHELASTIC_USE_AGENT_STORE", "TORCHELASTIC_ERROR_FILE"};
+/* What an outer launcher may have set, and what would be wrong in its ranks' ranks; and what is the launcher's alone. */
+static const char *const withheld[] = {"TORCHELASTIC_USE_AGENT_STORE", "TORCHELASTIC_ERROR_FILE", SHD_VARIABLES_SECRET};
 
 static bool is_named(const char *entry, const char *name) {
     size_t length = strlen(name);

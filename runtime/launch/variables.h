@@ -10,6 +10,9 @@
 
 enum { SHD_VARIABLES_MAX = 32 };
 
+/* The secret of a job of several nodes. Ranks have no business with it, on one node either. */
+#define SHD_VARIABLES_SECRET "SHERD_RDZV_SECRET"
+
 /* Where the ranks of this host are in the job. Texts are borrowed. */
 typedef struct shd_launch_place {
     int32_t local_count;        /* ranks of this host */
@@ -34,7 +37,8 @@ typedef struct shd_variables {
 /* Fills *variables with all that is the same for every rank: WORLD_SIZE, LOCAL_WORLD_SIZE, GROUP_RANK,
  * GROUP_WORLD_SIZE, ROLE_WORLD_SIZE, ROLE_NAME, MASTER_ADDR, MASTER_PORT, TORCHELASTIC_RUN_ID,
  * TORCHELASTIC_RESTART_COUNT, TORCHELASTIC_MAX_RESTARTS; TORCH_NCCL_ASYNC_ERROR_HANDLING=1 where it is not set, and
- * OMP_NUM_THREADS=1 where it is not set and the host has several ranks. TORCHELASTIC_USE_AGENT_STORE is never set.
+ * OMP_NUM_THREADS=1 where it is not set and the host has several ranks. TORCHELASTIC_USE_AGENT_STORE is never set, and
+ * SHD_VARIABLES_SECRET never passed on.
  * Fails: MEMORY. */
 sherd_status shd_variables_init(shd_variables *variables, const shd_launch_place *place);
 /* Accepts a zeroed value. */

@@ -7,16 +7,16 @@
 
 /* Of the ranks of the second of three hosts. */
 static const shd_launch_place place = {.local_count = 2,
-                                .world_size = 5,
-                                .first_rank = 1,
-                                .node = 1,
-                                .node_count = 3,
-                                .attempt = 2,
-                                .max_restarts = 4,
-                                .role = "default",
-                                .run_id = "job-7",
-                                .master_address = "fd00::1",
-                                .master_port = 12345};
+                                       .world_size = 5,
+                                       .first_rank = 1,
+                                       .node = 1,
+                                       .node_count = 3,
+                                       .attempt = 2,
+                                       .max_restarts = 4,
+                                       .role = "default",
+                                       .run_id = "job-7",
+                                       .master_address = "fd00::1",
+                                       .master_port = 12345};
 
 /* The value of `name`, which must not be there twice; NULL: it is not there. */
 static const char *value_of(const shd_variables *variables, const char *name) {
@@ -71,12 +71,14 @@ Test(variables, of_an_outer_launcher_are_not_passed_on_and_the_rest_is) {
     setenv("TORCHELASTIC_ERROR_FILE", "/tmp/outer", 1);
     setenv("OMP_NUM_THREADS", "7", 1);
     setenv("TORCH_NCCL_ASYNC_ERROR_HANDLING", "3", 1);
+    setenv("SHERD_RDZV_SECRET", "whispered by few", 1);
     setenv("EMPTY", "", 1);
     setenv("RANK_OF_MINE", "a=b", 1);
     shd_variables variables;
     cr_assert_eq(shd_variables_init(&variables, &place), SHERD_OK);
     cr_assert_null(value_of(&variables, "TORCHELASTIC_USE_AGENT_STORE"));
     cr_assert_null(value_of(&variables, "TORCHELASTIC_ERROR_FILE"));
+    cr_assert_null(value_of(&variables, "SHERD_RDZV_SECRET"));
     cr_assert_str_eq(value_of(&variables, "OMP_NUM_THREADS"), "7");
     cr_assert_str_eq(value_of(&variables, "TORCH_NCCL_ASYNC_ERROR_HANDLING"), "3");
     cr_assert_str_eq(value_of(&variables, "EMPTY"), "");
