@@ -48,11 +48,15 @@ void shd_flight_serve(shd_recorder *recorder) {
     if (recorder && !sigaction(number, &action, NULL)) shd_recorder_offer_stack(recorder, number);
 }
 
-void shd_flight_dump_dir(const shd_job *job, char *out, size_t bytes) {
+int32_t shd_flight_attempt(void) {
     const char *attempt = getenv("TORCHELASTIC_RESTART_COUNT");
     int64_t number = 0;
     if (attempt) shd_parse_integer(attempt, 0, INT32_MAX, &number);
-    shd_dump_path(job->log.dir, (int32_t)number, out, bytes);
+    return (int32_t)number;
+}
+
+void shd_flight_dump_dir(const shd_job *job, char *out, size_t bytes) {
+    shd_dump_path(job->log.dir, shd_flight_attempt(), out, bytes);
 }
 
 /* Ranks that fail by themselves say why; those that are killed, or hang, cannot. */

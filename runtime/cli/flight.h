@@ -12,10 +12,13 @@ int shd_flight_renew(int last, int32_t rank_count);
 /* Before a job starts: dumps of an earlier run are moved aside. What cannot be is only said. */
 void shd_flight_settle(const shd_job *job);
 
+/* Restarts of this rank's job so far, as its launcher tells by TORCHELASTIC_RESTART_COUNT; 0: it does not. */
+int32_t shd_flight_attempt(void);
+
 /* From now on this rank can be asked for its stack, by a signal that nobody else uses; NULL: no longer. */
 void shd_flight_serve(shd_recorder *recorder);
 
-/* The folder of this attempt's dumps: its number is TORCHELASTIC_RESTART_COUNT. */
+/* The folder of this attempt's dumps. */
 void shd_flight_dump_dir(const shd_job *job, char *out, size_t bytes);
 
 /* When an attempt is over: where a rank hung, was killed or was lost, says what it was doing, writes the dumps that are

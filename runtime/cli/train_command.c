@@ -113,7 +113,9 @@ static int start(const train_request *request, const shd_train_launch *launch) {
     sherd_status status = is_first || request->dry_run ? shd_train_check(job, request->dry_run, &first_step) : SHERD_OK;
     if (status == SHERD_OK && request->dry_run) return shd_train_dry_run_say(job, first_step);
     if (status == SHERD_OK && is_first) status = shd_claim_take(job, &claim);
-    if (status == SHERD_OK && is_first) shd_flight_settle(job);
+    /* A restart by another launcher is the same run, whose dumps have been told of. */
+    bool goes_on = request->joins && shd_flight_attempt() > 0;
+    if (status == SHERD_OK && is_first && !goes_on) shd_flight_settle(job);
     int code = SHD_EXIT_DONE;
     if (status != SHERD_OK)
         code = fail(status);

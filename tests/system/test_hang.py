@@ -12,7 +12,7 @@ start: a rank that is stopped before the ranks have met.
 
 hang: a rank that never comes back from reading its data, or from a matrix product.  Needs hang.c, compiled, at --hang.
 
-joined: the first, of ranks that another launcher has started.
+joined: the first, of ranks that another launcher has started, twice: the dumps of the attempt before stay.
 
 kill: a rank that is killed while the job starts, trains, evaluates and saves: named, with where it was.
 
@@ -167,25 +167,42 @@ def check_kill(bench):
 def check_joined(bench):
     """Ranks of another launcher: they make the recorder when they meet, and say themselves where the dumps are."""
     run_dir = tempfile.mkdtemp(dir=bench.folder)
-    command = [bench.sherd, "run", "-n", "4", bench.sherd, "train", bench.job, "--set", f"run.dir={run_dir}", "--set", f"run.timeout_s={bench.timeout_s}"]
+    command = [bench.sherd, "run", "-n", "4", "--max-restarts", "1", "--restart-delay", "0.1", bench.sherd, "train", bench.job,
+               "--set", f"run.dir={run_dir}", "--set", f"run.timeout_s={bench.timeout_s}"]
     environment = {k: v for k, v in os.environ.items() if k not in LAUNCHER_VARIABLES}
     launcher = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=environment)
-    try:
-        until = time.monotonic() + 60
-        while read(f"{run_dir}/metrics.jsonl").count(b"\n") < 4:
-            need(launcher.poll() is None and time.monotonic() < until, "no rows")
-            time.sleep(0.01)
+
+    def rank_2(attempt):
         for pid in read(f"/proc/{launcher.pid}/task/{launcher.pid}/children").split():
-            if b"RANK=2" in read(f"/proc/{int(pid)}/environ").split(b"\0"):
-                os.kill(int(pid), signal.SIGSTOP)
+            variables = read(f"/proc/{int(pid)}/environ").split(b"\0")
+            if b"RANK=2" in variables and f"TORCHELASTIC_RESTART_COUNT={attempt}".encode() in variables:
+                return int(pid)
+        return None
+
+    def wait_for(condition, what):
+        until = time.monotonic() + 60
+        while not condition():
+            need(launcher.poll() is None and time.monotonic() < until, f"without {what}")
+            time.sleep(0.01)
+
+    rows = f"{run_dir}/metrics.jsonl"
+    try:
+        for attempt in (0, 1):
+            wait_for(lambda: rank_2(attempt), f"attempt {attempt}")
+            began_ns = time.time_ns()
+            wait_for(lambda: read(rows).count(b"\n") >= 4 and os.stat(rows).st_mtime_ns > began_ns, f"rows of attempt {attempt}")
+            os.kill(rank_2(attempt), signal.SIGSTOP)
         said = launcher.communicate(timeout=bench.timeout_s + LIMIT_S + 5)[1]
     finally:
         launcher.kill()
         launcher.wait()
     need(launcher.returncode == 4, f"exit code {launcher.returncode}: {said}")
-    need(f"what every rank was doing is in {run_dir}/dumps/attempt_0" in said, f"nobody says where the dumps are: {said}")
-    found = json.loads(subprocess.run([bench.sherd, "debug", f"{run_dir}/dumps/attempt_0", "--json"], capture_output=True, text=True).stdout)
-    need((found["verdict"], found["rank"], found["ranks"][2]["life"]) == ("missing rank", 2, "stopped"), f"debug: {found}; {said}")
+    for attempt in (0, 1):
+        need(f"what every rank was doing is in {run_dir}/dumps/attempt_{attempt}" in said, f"nobody says where the dumps are: {said}")
+        done = subprocess.run([bench.sherd, "debug", f"{run_dir}/dumps/attempt_{attempt}", "--json"], capture_output=True, text=True)
+        need(done.returncode == 0, f"what was told of is gone: {done.stderr}; {said}")
+        found = json.loads(done.stdout)
+        need((found["verdict"], found["rank"], found["ranks"][2]["life"]) == ("missing rank", 2, "stopped"), f"debug: {found}; {said}")
 
 
 def main():
