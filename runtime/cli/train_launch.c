@@ -201,6 +201,7 @@ static bool restarts(void *user, shd_launch_report *report, double delay_s) {
     snprintf(text, sizeof text, "restart %d of %d", report->attempt + 1, has->launch->max_restarts);
     const shd_event event = {.kind = SHD_EVENT_RESTART, .step = -1, .rank = report->failed_rank, .text = text};
     if (shd_event_add(has->train->job->log.dir, &event) != SHERD_OK) shd_say_error("%s", sherd_last_error());
+    has->judged = false; /* a stop before the restart is another end */
     return true;
 }
 

@@ -71,6 +71,19 @@ static sherd_status run_attempt(launch_job *job, int32_t attempt) {
     return status;
 }
 
+/* Told to stop between attempts: that, and no longer the failure before, is how the job has ended. */
+static void end_by_stop(launch_job *job, int signal) {
+    *job->report = (shd_launch_report){.attempt = job->report->attempt,
+                                       .world_size = job->report->world_size,
+                                       .failed_rank = -1,
+                                       .killed_rank = -1,
+                                       .lost_node = -1,
+                                       .node = -1,
+                                       .stop_signal = signal,
+                                       .stopped = true};
+    if (job->nodes) shd_nodes_tell_stop(job->nodes, signal);
+}
+
 /* Waits before another attempt. False: told to stop meanwhile. */
 static bool pause_for(launch_job *job, double delay_s) {
     double until_ms = shd_clock_ms() + delay_s * 1e3;
@@ -80,9 +93,7 @@ static bool pause_for(launch_job *job, double delay_s) {
         /* Another node's stop is heard where nodes meet. */
         if (job->nodes && shd_nodes_stop_waits(job->nodes)) return true;
         if (!shd_signals_stops(signal)) continue;
-        job->report->stop_signal = signal;
-        job->report->stopped = true;
-        if (job->nodes) shd_nodes_tell_stop(job->nodes, signal);
+        end_by_stop(job, signal);
         return false;
     }
     return true;
@@ -103,6 +114,7 @@ static sherd_status run_attempts(launch_job *job) {
     /* A node that takes the place of a lost one begins with a later attempt than the first. */
     for (int32_t attempt = 0;; attempt = job->report->attempt + 1) {
         double start_ms = shd_clock_ms();
+        job->report->exit_code = 0; /* of a rank of the attempt before */
         SHD_TRY(run_attempt(job, attempt));
         if (job->nodes) SHD_TRY(shd_nodes_check(job->nodes));
         if (!goes_on(job, job->report->attempt, (shd_clock_ms() - start_ms) / 1e3)) return SHERD_OK;
@@ -111,15 +123,13 @@ static sherd_status run_attempts(launch_job *job) {
 
 /* A stop while nodes meet ends the job before an attempt has begun. */
 static sherd_status end_meeting(launch_job *job) {
-    shd_launch_report *report = job->report;
     int signal = job->nodes ? shd_nodes_stop_signal(job->nodes) : 0;
     while (!signal && shd_signals_stop_waits()) {
         signal = shd_signals_wait(&job->signals, shd_clock_ms());
         if (!shd_signals_stops(signal)) signal = 0;
     }
-    report->failed_rank = report->lost_node = -1;
-    report->stop_signal = signal;
-    report->stopped = true;
+    if (!signal) return SHERD_STATE; /* it was no stop */
+    end_by_stop(job, signal);
     return SHERD_OK;
 }
 

@@ -66,7 +66,8 @@ struct shd_launch_report {
     bool blames_peer;    /* it ended with peer_failed_code, and no other rank failed of itself */
     bool early_exit;     /* it ended with 0 while others ran, which then lost it */
     int stop_signal;     /* the first TERM, INT, HUP or QUIT the launcher was sent, or 0 */
-    bool stopped;        /* ranks ended because of stop_signal: by it, with 128 + it, or killed at the second one */
+    bool stopped;        /* ranks ended because of stop_signal: by it, with 128 + it, or killed at the second one;
+                          * or it came while there were none, before an attempt or between two */
     int32_t terminated;  /* ranks that were sent TERM because of the failure */
     int32_t killed;      /* ranks that had to be killed */
     bool overdue;        /* they were: stop_grace_s after the stop */

@@ -268,7 +268,7 @@ void shd_nodes_tell_done(shd_nodes *nodes, bool stopped) {
 }
 
 void shd_nodes_tell_stop(shd_nodes *nodes, int signal) {
-    if (nodes->stop_told || nodes->stop_heard) return;
+    if (nodes->stop_told || nodes->roll.stop_signal) return;
     nodes->stop_told = true;
     tell(nodes, &(shd_message){.kind = SHD_MESSAGE_STOP, .signal = signal});
 }

@@ -126,7 +126,8 @@ static pid_t start_launcher(const shd_launch *launch) {
     pid_t pid = fork();
     if (pid) return pid;
     shd_launch_report report;
-    _exit(shd_launch_run(launch, &report) != SHERD_OK ? 99 : report.stopped ? report.stop_signal : 98);
+    if (shd_launch_run(launch, &report) != SHERD_OK) _exit(99);
+    _exit(report.failed_rank >= 0 || !report.stopped ? 98 : report.stop_signal);
 }
 
 static int wait_exit(pid_t pid) {

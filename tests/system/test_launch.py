@@ -257,6 +257,18 @@ def check_restarts(bench):
     need([line.split("/")[0] for line in text(folder, "attempts0").split()][-1] == "2", text(folder, "attempts0"))
     with Launcher(bench, folder, ["--max-restarts", "1", "--restart-delay", "0"], "exit 6") as launcher:
         launcher.need_end(6)
+    with Launcher(bench, folder, ["--max-restarts", "1", "--restart-delay", "60"], "exit 6") as launcher:  # stopped before it
+        wait_until(lambda: "restart 1 of 1 in 60 s" in launcher.said(), "no restart is said")
+        launcher.process.send_signal(signal.SIGTERM)
+        launcher.need_end(143, "stopped by signal 15", within_s=5)
+        need(launcher.said().count("failed with exit code 6") == 1, f"the failure is not said once: {launcher.said()}")
+    port, again = free_port(), bench.new_folder()  # a second attempt that cannot start is no failure of the rank before
+    with Launcher(bench, again, ["--max-restarts", "1", "--restart-delay", "1", "--master-port", str(port)], "echo up >$DIR/up; exit 6") as launcher:
+        wait_until(lambda: "restart 1 of 1" in launcher.said(), "no restart is said")
+        with socket.socket() as taken:
+            taken.bind(("127.0.0.1", port))
+            taken.listen()
+            launcher.need_end(1, f"port {port}", within_s=10)
 
 
 def check_nobody_reads(bench):
@@ -396,6 +408,16 @@ def check_restarts_of_training(bench):
             else:
                 need("was killed by signal 9" in said and re.search(r"step-000000\d\d: \d+ of 12 steps are done", said), f"did not go on: {said}")
         need(numbers(folder) == expected, f"resume {resume}: other numbers")
+    with Job(bench.sherd, job, 2, ["train.steps=100000"], bench.new_folder(), options=["--max-restarts", "1", "--restart-delay", "60"]) as running:
+        running.wait_for(lambda: len(running.rows()) > 0, "a step")
+        for pid in running.rank_pids().values():
+            running.signal(pid, signal.SIGKILL)
+            break
+        running.wait_for(lambda: "restart 1 of 1 in 60 s" in running.said(), "a restart")
+        running.launcher.send_signal(signal.SIGTERM)
+        code, said = running.wait(10), running.said()
+        need(code == 143 and "stopped by signal 15" in said, f"exit code {code}: {said}")
+        need(said.count("was killed by signal 9") == 1, f"the failure is not said once: {said}")
 
 
 def check_no_restarts(bench):
@@ -571,6 +593,12 @@ def check_stop_while_meeting(bench):
             time.sleep(0.5)
             launcher.process.send_signal(signal.SIGTERM)
             launcher.need_end(143, within_s=5)
+    with Nodes(bench, ["exit 0"] * 3) as nodes:  # one of those that wait for another one: all are stopped
+        nodes.launchers[2].process.kill()
+        nodes.launchers[2].end()
+        time.sleep(1)
+        nodes.launchers[1].process.send_signal(signal.SIGTERM)
+        nodes.need_ends(143, "stopped by signal 15", within_s=5, of=nodes.launchers[:2])
 
 
 def check_strangers(bench):
