@@ -5,6 +5,7 @@
 #include "io/file_list.h"
 #include "io/json.h"
 #include "runtime/base/arith.h"
+#include "runtime/base/clock.h"
 #include "runtime/base/status.h"
 
 #include <sys/stat.h>
@@ -13,6 +14,7 @@
 typedef struct manifest {
     const shd_manifest_limits *limits;
     int64_t spent_bytes;
+    double end_ms; /* when the time for sums is over */
     json_t *list;
     shd_keep *keep;
 } manifest;
@@ -22,12 +24,16 @@ typedef struct summed_file {
     const char *path;
     int descriptor;
     int64_t bytes;
+    double end_ms;
+    bool late; /* the time was over before all was added */
     XXH3_state_t hash;
 } summed_file;
 
 static sherd_status add_range(summed_file *file, int64_t first, int64_t bytes) {
     char block[1 << 14];
     for (int64_t at = first; at < first + bytes; at += (int64_t)sizeof block) {
+        file->late = shd_clock_ms() >= file->end_ms;
+        if (file->late) return SHERD_OK;
         int64_t part = shd_min(first + bytes - at, (int64_t)sizeof block);
         SHD_TRY(shd_file_read(file->descriptor, file->path, at, block, part));
         XXH3_64bits_update(&file->hash, block, (size_t)part);
@@ -37,7 +43,7 @@ static sherd_status add_range(summed_file *file, int64_t first, int64_t bytes) {
 
 static sherd_status add_pieces(summed_file *file) {
     int64_t last = file->bytes - SHD_MANIFEST_PIECE_BYTES;
-    for (int64_t i = 0; i < SHD_MANIFEST_PIECES; i++)
+    for (int64_t i = 0; i < SHD_MANIFEST_PIECES && !file->late; i++)
         SHD_TRY(add_range(file, i * last / (SHD_MANIFEST_PIECES - 1), SHD_MANIFEST_PIECE_BYTES));
     return SHERD_OK;
 }
@@ -48,8 +54,10 @@ static sherd_status add_checksum(manifest *to, summed_file *file, json_t *entry)
     int64_t left = to->limits->budget_bytes - to->spent_bytes;
     bool whole = file->bytes <= to->limits->whole_bytes && file->bytes <= left;
     if (!whole && (file->bytes < sampled_bytes || sampled_bytes > left)) return SHERD_OK;
+    file->end_ms = to->end_ms;
     XXH3_64bits_reset(&file->hash);
     SHD_TRY(whole ? add_range(file, 0, file->bytes) : add_pieces(file));
+    if (file->late) return SHERD_OK;
     to->spent_bytes += whole ? file->bytes : sampled_bytes;
     json_object_set_new(entry, whole ? "xxh3" : "xxh3_sampled", shd_json_from_hash(XXH3_64bits_digest(&file->hash)));
     return SHERD_OK;
@@ -99,7 +107,10 @@ static sherd_status add_init(manifest *to, const shd_job *job) {
 }
 
 sherd_status shd_data_manifest(const shd_job *job, const shd_manifest_limits *limits, json_t **out) {
-    manifest made = {.limits = limits, .list = json_array(), .keep = shd_keep_create()};
+    manifest made = {.limits = limits,
+                     .end_ms = shd_clock_ms() + limits->budget_ms,
+                     .list = json_array(),
+                     .keep = shd_keep_create()};
     sherd_status status = SHERD_OK;
     if (!made.list || !made.keep) status = shd_fail(SHERD_MEMORY, "no memory for the list of data files");
     if (status == SHERD_OK) status = add_sources(&made, "data.train", &job->data.train);

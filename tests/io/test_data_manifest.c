@@ -2,10 +2,13 @@
 #include "tests/io/make_job.h"
 
 #include <criterion/criterion.h>
+#include <math.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <xxhash.h>
 
 TestSuite(data_manifest, .init = enter_fresh_folder, .fini = leave_fresh_folder);
@@ -16,6 +19,19 @@ static const char job_text[] =
     "data: {train: [{path: b.txt, weight: 1}, {path: 'a*.txt', weight: 2}], validation: v.txt}\n"
     "train: {steps: 1, global_batch: 1, micro_batch: 1}\n"
     "optimizer: {lr: 1.0e-3}\n";
+
+/* Reads of files come here first (the linker's --wrap), where storage may be slow. */
+enum { NAP_MS = 5 };
+static bool slow;
+static int read_count;
+sherd_status __real_shd_file_read(int descriptor, const char *path, int64_t offset, void *out, int64_t bytes);
+sherd_status __wrap_shd_file_read(int descriptor, const char *path, int64_t offset, void *out, int64_t bytes);
+sherd_status __wrap_shd_file_read(int descriptor, const char *path, int64_t offset, void *out, int64_t bytes) {
+    const struct timespec nap = {.tv_nsec = NAP_MS * 1000 * 1000};
+    read_count++;
+    if (slow) nanosleep(&nap, NULL);
+    return __real_shd_file_read(descriptor, path, offset, out, bytes);
+}
 
 static unsigned char *write_random(const char *path, size_t bytes) {
     unsigned char *content = malloc(bytes + 1);
@@ -47,7 +63,8 @@ static const char *hex(uint64_t hash) {
 }
 
 Test(data_manifest, lists_every_file_in_the_jobs_order_with_its_sum) {
-    const shd_manifest_limits limits = SHD_MANIFEST_LIMITS;
+    shd_manifest_limits limits = SHD_MANIFEST_LIMITS;
+    limits.budget_ms = INFINITY;
     static const char *const names[] = {"b.txt", "a1.txt", "a2.txt", "v.txt"};
     static const char *const keys[] = {"data.train", "data.train", "data.train", "data.validation"};
     static const int sources[] = {0, 1, 1, 0};
@@ -88,7 +105,8 @@ static uint64_t sampled(const unsigned char *content, int64_t bytes) {
 Test(data_manifest, samples_what_is_long_and_sums_nothing_beyond_its_budget) {
     /* b.txt is too long to be summed in full; its pieces take 1 MiB of the budget, a1.txt the rest but 1000 bytes. */
     const int64_t long_bytes = 3000001;
-    const shd_manifest_limits limits = {.whole_bytes = 2 << 20, .budget_bytes = (1 << 20) + 1500};
+    const shd_manifest_limits limits = {
+        .whole_bytes = 2 << 20, .budget_bytes = (1 << 20) + 1500, .budget_ms = INFINITY};
     unsigned char *content = write_random("b.txt", (size_t)long_bytes);
     free(write_random("a1.txt", 500));
     free(write_random("a2.txt", 1001));
@@ -108,6 +126,31 @@ Test(data_manifest, samples_what_is_long_and_sums_nothing_beyond_its_budget) {
     cr_assert_str_eq(text_at(list, 0, "xxh3_sampled"), hex(sampled(content, long_bytes)));
     json_decref(list);
     free(content);
+}
+
+/* Each read takes at least a nap, so that the time allows so many of them and no more; all is listed nevertheless. */
+static void check_slow(int64_t whole_bytes) {
+    const shd_manifest_limits limits = {.whole_bytes = whole_bytes, .budget_bytes = INT64_MAX, .budget_ms = 50};
+    read_count = 0;
+    json_t *list = make(&limits, SHERD_OK);
+    cr_assert_geq(read_count, 1);
+    cr_assert_leq(read_count, 50 / NAP_MS);
+    cr_assert_eq(json_array_size(list), 4u);
+    for (size_t i = 0; i < 4; i++) {
+        cr_assert_gt(json_integer_value(json_object_get(json_array_get(list, i), "bytes")), 0);
+        cr_assert(!text_at(list, i, "xxh3") && !text_at(list, i, "xxh3_sampled"), "file %zu", i);
+    }
+    json_decref(list);
+}
+
+Test(data_manifest, sums_nothing_that_slow_storage_does_not_give_in_time) {
+    free(write_random("b.txt", 3000001));
+    free(write_random("a1.txt", 500));
+    free(write_random("a2.txt", 16385));
+    free(write_random("v.txt", 1));
+    slow = true;
+    check_slow(INT64_MAX);
+    check_slow(1 << 20);
 }
 
 Test(data_manifest, names_a_file_that_is_gone) {
