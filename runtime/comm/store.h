@@ -4,9 +4,9 @@
  * Whoever does not hold the job's secret can neither change anything nor pass for the server: every message is
  * authenticated, in both directions, and bound to its connection and its place there (docs/STORE.md is the
  * protocol). Messages are not encrypted; so values are no place for secrets. Strangers cost the server a bounded
- * number of descriptors and no memory that grows; one address is logged once. Descriptors are close-on-exec. A child
- * that forks and does not exec must leave what it inherited alone: it holds the server's port and connections for as
- * long as it lives. */
+ * number of descriptors and no memory that grows; one address is logged once, from a thread of its own. Descriptors are
+ * close-on-exec. A child that forks and does not exec must leave what it inherited alone: it holds the server's port and
+ * connections for as long as it lives. */
 #ifndef SHD_COMM_STORE_H
 #define SHD_COMM_STORE_H
 

@@ -13,6 +13,7 @@
 #include "runtime/base/status.h"
 #include "runtime/comm/store_address.h"
 #include "runtime/comm/store_guest.h"
+#include "runtime/comm/store_notes.h"
 
 #include <errno.h>
 #include <math.h>
@@ -55,6 +56,7 @@ struct shd_store_server {
     double resume_ms, window_ms;
     int32_t failed_in_window;
     bool told_fds;
+    shd_store_notes *notes; /* the thread itself never waits for the log */
     uint64_t named[MAX_NAMED];
     /* For get_stats; written by the thread. */
     _Atomic int32_t clients, keys;
@@ -74,8 +76,9 @@ static void name_once(shd_store_server *self, const shd_store_address *from, con
     self->named[count] = hash;
     self->logged = count + 1;
     shd_store_address_text(from, text);
-    shd_log(SHERD_LOG_WARN, "store: a connection from %s %s; dropped%s", text, why,
-            count + 1 == MAX_NAMED ? " (further addresses are not named)" : " (this address is not named again)");
+    shd_store_notes_add(self->notes, "store: a connection from %s %s; dropped%s", text, why,
+                        count + 1 == MAX_NAMED ? " (further addresses are not named)"
+                                               : " (this address is not named again)");
 }
 
 static void drop(shd_store_server *self, connection *gone, const char *why) {
@@ -184,7 +187,7 @@ static void welcome(shd_store_server *self, int socket, const shd_store_address 
 /* No descriptor or no memory for one more: an old stranger goes, and the rest waits a little. */
 static void make_room(shd_store_server *self, int error, double now_ms) {
     if (!self->told_fds)
-        shd_log(SHERD_LOG_WARN, "store: clients wait, since no connection can be taken: %s", strerror(error));
+        shd_store_notes_add(self->notes, "store: clients wait, since no connection can be taken: %s", strerror(error));
     self->told_fds = true;
     drop_oldest(self, SHD_STORE_STRANGER);
     set_listening(self, now_ms + OUT_OF_FDS_MS);
@@ -291,6 +294,7 @@ static void release(shd_store_server *self) {
     }
     if (self->epoll >= 0) close(self->epoll);
     if (self->wake >= 0) close(self->wake);
+    shd_store_notes_stop(self->notes);
     shd_store_house_fini(&self->house);
     shd_free(self);
 }
@@ -323,6 +327,7 @@ static sherd_status open_up(shd_store_server *self, const shd_store_server_confi
         return shd_fail(SHERD_COMM, "the store's server cannot start: %s", strerror(errno));
     SHD_TRY(watch(self, self->wake, &self->wake));
     for (int32_t i = 0; i < self->listener_count; i++) SHD_TRY(watch(self, self->listeners[i], &self->listeners[i]));
+    SHD_TRY(shd_store_notes_start(&self->notes));
     return start_thread(self);
 }
 

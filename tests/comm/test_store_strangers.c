@@ -9,6 +9,7 @@
 #include <criterion/criterion.h>
 #include <netinet/in.h>
 #include <pthread.h>
+#include <sherd/log.h>
 #include <sodium.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -56,9 +57,9 @@ Test(store, another_secret_or_job_is_refused_at_once_and_named) {
     cr_assert_lt(shd_clock_ms() - start_ms, 4500);
     cr_assert_eq(connect_with(port, RIG_SECRET, RIG_JOB), SHERD_OK, "%s", sherd_last_error());
     cr_assert(refused(server, 20));
+    shd_store_server_stop(server);
     cr_assert_eq(rig_log_count("a connection from 127.0.0.1:"), 1, "an address is named once");
     cr_assert_eq(rig_log_count("does not have this job's secret"), 1);
-    shd_store_server_stop(server);
 }
 
 Test(store, another_version_is_told_apart) {
@@ -281,9 +282,9 @@ Test(store, the_silent_neither_stall_others_nor_stay) {
     cr_assert_not(rig_is_closed(sockets[SILENT - 1], 0), "the youngest has time");
     cr_assert(rig_is_closed(sockets[SILENT - 1], 8), "but not for ever");
     cr_assert(refused(server, SILENT));
-    cr_assert_eq(rig_log_count("a connection from"), 1);
     for (int i = 0; i < SILENT; i++) close(sockets[i]);
     shd_store_server_stop(server);
+    cr_assert_eq(rig_log_count("a connection from"), 1);
 }
 
 typedef struct flood {
@@ -333,9 +334,9 @@ Test(store, a_flood_does_not_stall_the_honest) {
     cr_assert_gt(self.count, 1000);
     cr_assert_gt(honest, 2);
     cr_assert_lt(worst_ms, 2500, "%g ms", worst_ms); /* a lost SYN is sent again after a second */
-    cr_assert_eq(rig_log_count("a connection from"), 1);
     cr_assert_eq(count_of(server), honest);
     shd_store_server_stop(server);
+    cr_assert_eq(rig_log_count("a connection from"), 1);
 }
 
 Test(store, without_descriptors_it_waits_and_does_not_spin) {
@@ -360,6 +361,41 @@ Test(store, without_descriptors_it_waits_and_does_not_spin) {
     cr_assert_eq(connect_with(shd_store_server_port(server), RIG_SECRET, RIG_JOB), SHERD_OK);
     shd_store_close(store);
     shd_store_server_stop(server);
+}
+
+/* A terminal that somebody has stopped: takes no line before `lock` is given back. */
+static struct {
+    pthread_mutex_t lock;
+    atomic_int taken;
+} terminal = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static void write_line(void *user, sherd_log_level level, const char *line) {
+    (void)user, (void)level, (void)line;
+    pthread_mutex_lock(&terminal.lock);
+    terminal.taken++;
+    pthread_mutex_unlock(&terminal.lock);
+}
+
+Test(store, a_log_that_takes_nothing_holds_up_nobody, .timeout = 60) {
+    sherd_log_set(write_line, NULL, SHERD_LOG_WARN);
+    shd_store_server *server = rig_serve(NULL);
+    int32_t port = shd_store_server_port(server);
+    shd_store *store = rig_join(port);
+    pthread_mutex_lock(&terminal.lock);
+    int stranger = rig_connect(port);
+    cr_assert(rig_send(stranger, "GET / HTTP/1.1\r\n\r\n", 18));
+    cr_assert(refused(server, 1));
+    cr_assert_eq(shd_store_set(store, "key", "value", 5), SHERD_OK, "%s", sherd_last_error());
+    cr_assert_eq(terminal.taken, 0);
+    close(stranger);
+    shd_store_close(store);
+    double start_ms = shd_clock_ms();
+    shd_store_server_stop(server);
+    cr_assert_lt(shd_clock_ms() - start_ms, 3000, "a stop waits for the log");
+    pthread_mutex_unlock(&terminal.lock);
+    for (int i = 0; i < 1000 && shd_memory_held(SHD_MEMORY_OBJECTS); i++) usleep(5000);
+    cr_assert_eq(terminal.taken, 1, "the line is said when it can be");
+    cr_assert_eq(shd_memory_held(SHD_MEMORY_OBJECTS), 0);
 }
 
 /* --- those who pretend to be the server --------------------------------------------------------------------------- */
