@@ -119,6 +119,7 @@ static bool take_setting(shd_run_request *request, const shd_command *command, c
     char *equals = strchr(setting, '=');
     if (equals) *equals = 0;
     double *out = NULL;
+    int64_t beats;
     if (!strcmp(setting, "join_timeout") || !strcmp(setting, "timeout")) out = &request->join_timeout_s;
     if (!strcmp(setting, "keep_alive_interval")) out = &request->beat_s;
     if (!strcmp(setting, "keep_alive_max_attempt")) out = &request->beats;
@@ -126,6 +127,11 @@ static bool take_setting(shd_run_request *request, const shd_command *command, c
         shd_usage_error(command,
                         "--rdzv-conf: %s is not supported; join_timeout, keep_alive_interval and "
                         "keep_alive_max_attempt are",
+                        setting);
+    else if (out == &request->beats && (!equals || !shd_parse_integer(equals + 1, 2, 1000000, &beats)))
+        shd_usage_error(command,
+                        "--rdzv-conf %s: a whole number from 2 to 1000000 is needed: a node that is silent for "
+                        "one interval is not lost yet",
                         setting);
     else if (!equals || !shd_parse_number(equals + 1, 0.05, 1e6, out))
         shd_usage_error(command, "--rdzv-conf %s: a number from 0.05 to 1000000 is needed", setting);

@@ -178,7 +178,9 @@ def check_options(bench):
         launcher.need_end(0)
     need(text(folder, "id0") == f"{port}/job-7\n" and "/::1/" in text(folder, "rank0"), text(folder, "id0"))
     for options, said in ((["--rdzv-backend=etcd"], "etcd"), (["--nnodes=1:4"], "1:4"), (["--nproc-per-node=many"], "many"), (["--node-rank=1"], "node-rank"),
-                          (["--rdzv-conf=color=red"], "color"), (["--nnodes=2"], "rdzv-endpoint"), (["--rdzv-endpoint=a:b"], "rdzv-endpoint"),
+                          (["--rdzv-conf=color=red"], "color"), (["--rdzv-conf=keep_alive_max_attempt=1"], "whole number from 2"),
+                          (["--rdzv-conf=join_timeout=9,keep_alive_max_attempt=2.5"], "whole number from 2"),
+                          (["--rdzv-conf=keep_alive_max_attempt"], "whole number from 2"), (["--nnodes=2"], "rdzv-endpoint"), (["--rdzv-endpoint=a:b"], "rdzv-endpoint"),
                           (["--nnodes=2", "--node-rank=2", "--rdzv-endpoint=localhost"], "numbered from 0")):
         with Launcher(bench, folder, options, "exit 0") as launcher:
             launcher.need_end(2, said)
