@@ -1,7 +1,9 @@
 /* `sherd debug`: reads the dumps that the ranks of a job have left and says which rank the others missed. */
 #include "runtime/cli/commands.h"
 #include "runtime/cli/verdict.h"
+#include "runtime/watch/dump.h"
 #include "runtime/watch/judgement.h"
+#include "runtime/watch/living.h"
 
 #include <jansson.h>
 #include <sherd/status.h>
@@ -9,9 +11,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { OPTION_JSON = 256 };
+enum { OPTION_JSON = 256, OPTION_OF };
 
 static const shd_option options[] = {
+    {OPTION_OF, "of", "PID",
+     "First take the dumps, into the new folder DUMP_DIR, of the job that runs as process PID, the `sherd train -n`. "
+     "The "
+     "job goes on undisturbed."},
     {OPTION_JSON, "json", NULL, "One JSON object instead of words."},
     {0},
 };
@@ -29,6 +35,7 @@ static double since_s(const shd_rank_dump *rank) { return (double)(rank->now_ns 
 
 static const char *writer_of(const shd_rank_dump *rank, char *out, size_t bytes) {
     if (rank->written_by == rank->rank) return "itself";
+    if (rank->written_by == SHD_DUMP_VISITOR) return "sherd debug";
     if (rank->written_by < 0) return "the launcher";
     snprintf(out, bytes, "rank %d", rank->written_by);
     return out;
@@ -87,8 +94,9 @@ static void print_words(const shd_dumps *dumps, const shd_judgement *judgement) 
         const shd_rank_dump *rank = &dumps->ranks[r];
         const char *mark = r == judgement->rank ? "  <--" : "";
         if (rank->there)
-            printf("%4d %8d  %-9s %-12s %s, %.3g s%s\n", r, rank->pid, rank->written_by < 0 ? "?" : rank->life,
-                   writer_of(rank, writer, sizeof writer), rank->where, since_s(rank), mark);
+            printf("%4d %8d  %-9s %-12s %s, %.3g s%s\n", r, rank->pid,
+                   rank->written_by == SHD_DUMP_LAUNCHER ? "?" : rank->life, writer_of(rank, writer, sizeof writer),
+                   rank->where, since_s(rank), mark);
         else
             printf("%4d %8s  %-9s %-12s%s\n", r, "", "no dump", "", mark);
     }
@@ -99,10 +107,14 @@ static void print_words(const shd_dumps *dumps, const shd_judgement *judgement) 
 static int run(const shd_command *command, int argc, char **argv) {
     const char *dir = NULL;
     bool json = false;
+    int64_t pid = 0;
     shd_arguments arguments = shd_arguments_begin(command, argc, argv);
     for (int id; (id = shd_arguments_next(&arguments)) != SHD_ARGUMENT_END;) switch (id) {
         case SHD_ARGUMENT_STOP: return arguments.exit_code;
         case OPTION_JSON: json = true; break;
+        case OPTION_OF:
+            if (shd_parse_integer(arguments.value, 1, INT32_MAX, &pid)) break;
+            return shd_usage_error(command, "--of %.20s: the number of a process is needed", arguments.value);
         default:
             if (dir) return shd_usage_error(command, "one folder at a time");
             dir = arguments.value;
@@ -110,7 +122,8 @@ static int run(const shd_command *command, int argc, char **argv) {
     if (!dir) return shd_usage_error(command, "no folder of dumps");
     shd_dumps *dumps;
     shd_judgement judgement;
-    sherd_status status = shd_dumps_load(dir, &dumps);
+    sherd_status status = pid > 0 ? shd_living_dump(pid, dir) : SHERD_OK;
+    if (status == SHERD_OK) status = shd_dumps_load(dir, &dumps);
     if (status != SHERD_OK) {
         shd_say_error("%s", sherd_last_error());
         return status == SHERD_IO ? SHD_EXIT_DATA : shd_status_exit_code(status);
@@ -128,14 +141,17 @@ static int run(const shd_command *command, int argc, char **argv) {
 const shd_command shd_command_debug = {
     .name = "debug",
     .summary = "read the dumps of a job that hung or lost a rank",
-    .usage = "DUMP_DIR [--json]",
+    .usage = "[--of PID] DUMP_DIR [--json]",
     .about =
         "When a rank hangs or dies, every rank leaves what it was doing in log.dir/dumps/attempt_K. This reads all of\n"
         "them and says which rank the others missed and what it was doing; or that ranks issued different\n"
-        "collectives, or that one is slow; or that nothing is wrong. docs/DEBUGGING.md tells more.",
+        "collectives; or that nothing is wrong. With --of the job may still run: when it is slow, this says whether "
+        "one\n"
+        "rank is slower than the others. docs/DEBUGGING.md tells more.",
     .options = options,
     .examples = "sherd debug runs/gpt2-tiny/dumps/attempt_0\n"
-                "sherd debug runs/gpt2-tiny/dumps/attempt_0 --json",
-    .exit_codes = "0 the dumps were read, whatever they say; 2 bad usage; 3 no dumps, or damaged ones",
+                "sherd debug runs/gpt2-tiny/dumps/attempt_0 --json\n"
+                "sherd debug --of 31950 /tmp/slow",
+    .exit_codes = "0 the dumps were read, whatever they say; 2 bad usage, or no such job; 3 no dumps, or damaged ones",
     .run = run,
 };

@@ -9,7 +9,7 @@
 
 #include "runtime/comm/recorder.h"
 
-enum { SHD_DUMP_VERSION = 1, SHD_DUMP_LAUNCHER = -1 };
+enum { SHD_DUMP_VERSION = 1, SHD_DUMP_LAUNCHER = -1, SHD_DUMP_VISITOR = -2 };
 
 /* "LOG_DIR/dumps/attempt_K". */
 void shd_dump_path(const char *log_dir, int32_t attempt, char *out, size_t bytes);
@@ -19,7 +19,7 @@ void shd_dump_path(const char *log_dir, int32_t attempt, char *out, size_t bytes
 sherd_status shd_dump_settle(const char *log_dir);
 
 /* Writes the dump of `rank` into `dir`, which is made, unless it is there already or the rank has never come. `by`: the
- * rank that writes, SHD_DUMP_LAUNCHER. Fails: IO, MEMORY. */
+ * rank that writes, SHD_DUMP_LAUNCHER, or SHD_DUMP_VISITOR of a job that runs (living.h). Fails: IO, MEMORY. */
 sherd_status shd_dump_write(const shd_recorder *recorder, int32_t rank, int32_t by, const char *dir);
 
 /* What rank `own` does when its session has failed, from the thread that ran it: nothing unless an alarm was raised; else

@@ -21,7 +21,8 @@ typedef struct shd_dump_event {
 typedef struct shd_rank_dump {
     bool there;
     int32_t rank, written_by, pid,
-        alarm_rank;                 /* written_by -1: the launcher, afterwards; alarm_rank -1: there was none */
+        alarm_rank;                 /* written_by -1: the launcher, afterwards; -2: a visitor, while the job ran;
+                                     * alarm_rank -1: there was none */
     int64_t now_ns, since_ns, step; /* step of its activity */
     char host[SHD_DUMPS_NAME_BYTES], life[16], activity[SHD_DUMPS_NAME_BYTES];
     char where_kind[16], where[256], alarm[800];

@@ -1,9 +1,10 @@
 /* The order of the questions: ranks that do different things explain everything that follows; then who is dead; then
  * whom the others wait for; then who is slow. Dumps that the launcher has written when all was over know a rank's records,
- * not how it stood. */
+ * not how it stood; those that were taken of a job that runs know waits that mean nothing. */
 #include "runtime/watch/judgement.h"
 
 #include "runtime/comm/recorder.h"
+#include "runtime/watch/dump.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -13,6 +14,8 @@
 /* A rank is a straggler when its own work takes so many times what the median rank's does, over at least so many steps. */
 static const double straggler_factor = 1.5;
 enum { STRAGGLER_STEPS = 2 };
+/* A rank of a job that runs is missed when it is waited for longer than so many of the longest steps, at least so long. */
+static const double PATIENCE_STEPS = 2, LEAST_PATIENCE_S = 10;
 
 const char *shd_judgement_text(shd_judgement_kind kind) {
     static const char *const texts[] = {[SHD_JUDGED_MISMATCH] = "mismatched collective",
@@ -153,7 +156,7 @@ static bool find_mismatch(const shd_dumps *dumps, shd_judgement *out) {
 
 /* --- dead and missing --------------------------------------------------------------------------------------------- */
 
-static bool is_known(const shd_rank_dump *rank) { return rank->there && rank->written_by >= 0; }
+static bool is_known(const shd_rank_dump *rank) { return rank->there && rank->written_by != SHD_DUMP_LAUNCHER; }
 
 static bool waits(const shd_rank_dump *rank) {
     return rank->there &&
@@ -240,12 +243,41 @@ static int32_t find_behind(const shd_dumps *dumps) {
     return least < most ? behind : -1;
 }
 
+/* The longest of the steps that a dump holds whole, from the first record of one to that of the next; 0: it holds none. */
+static double longest_step_s(const shd_rank_dump *rank) {
+    int64_t begin_ns = -1, longest_ns = 0;
+    for (int64_t i = 1; i < rank->event_count; i++) {
+        const shd_dump_event *event = &rank->events[i];
+        if (event->step == event[-1].step) continue;
+        if (begin_ns >= 0 && event->queued_ns - begin_ns > longest_ns) longest_ns = event->queued_ns - begin_ns;
+        begin_ns = event->queued_ns;
+    }
+    return (double)longest_ns / 1e9;
+}
+
+/* How long a rank has to have waited for that to mean something. In a job that is given up all waits do; in one that runs
+ * there is always somebody who waits for an instant. */
+static double patience_s(const shd_dumps *dumps) {
+    double longest_s = 0;
+    bool lives = false;
+    for (int32_t r = 0; r < dumps->world_size; r++) {
+        const shd_rank_dump *rank = &dumps->ranks[r];
+        if (!rank->there) continue;
+        lives |= rank->written_by == SHD_DUMP_VISITOR;
+        double step_s = longest_step_s(rank);
+        if (step_s > longest_s) longest_s = step_s;
+    }
+    if (!lives) return -1;
+    return PATIENCE_STEPS * longest_s > LEAST_PATIENCE_S ? PATIENCE_STEPS * longest_s : LEAST_PATIENCE_S;
+}
+
 static bool find_missing(const shd_dumps *dumps, shd_judgement *out) {
     int32_t culprit = -1, waiting = 0;
     int most = 0;
+    double long_s = patience_s(dumps);
     for (int32_t r = 0; r < dumps->world_size; r++) {
         int weight = weigh(&dumps->ranks[r]);
-        waiting += waits(&dumps->ranks[r]);
+        waiting += waits(&dumps->ranks[r]) && (long_s < 0 || since_s(&dumps->ranks[r]) > long_s);
         if (weight > most) culprit = r;
         if (weight > most) most = weight;
     }

@@ -1,7 +1,7 @@
 /* Preloaded into the ranks of a job under test, of which one then fails at a place of our choice: SHERD_TEST_HANG is
  * "WHERE:RANK:PATH", and holds once there is a file PATH. WHERE is "data", reading a file called train.txt; "compute", a
  * matrix product; or "collective", the first call for another rank's sake: these never return. "unreadable": reads of
- * train.txt fail with EIO. "exit3", "exit0" and "crash": the rank ends in a matrix product. */
+ * train.txt fail with EIO. "slow": each matrix product takes 2 ms more. "exit3", "exit0" and "crash": the rank ends in a matrix product. */
 #include <dlfcn.h>
 #include <errno.h>
 #include <limits.h>
@@ -67,6 +67,7 @@ void cblas_sgemm(int order, int ta, int tb, int m, int n, int k, float alpha, co
 void cblas_sgemm(int order, int ta, int tb, int m, int n, int k, float alpha, const float *a, int lda, const float *b,
                  int ldb, float beta, float *c, int ldc) {
     hang_if_due("compute");
+    if (is_due("slow")) usleep(2000);
     if (is_due("exit3")) _exit(3);
     if (is_due("exit0")) _exit(0);
     if (is_due("crash")) *(volatile int *)address_of_nothing() = 1;

@@ -136,6 +136,52 @@ Test(judgement, where_all_wait_the_one_that_has_come_least_far_is_missing) {
     }
 }
 
+/* As `sherd debug --of` finds a job that runs: all have waited, or worked, for so long. */
+static void visit(double since_s) {
+    for (int32_t r = 0; r < made.dumps.world_size; r++) {
+        made.ranks[r].written_by = -2;
+        made.ranks[r].since_ns = made.ranks[r].now_ns - (int64_t)(since_s * 1e9);
+    }
+}
+
+Test(judgement, in_a_job_that_runs_an_instant_of_waiting_is_no_missing_rank) {
+    for (int w = 1; w < WORLDS; w++) {
+        dumps_make(&made, worlds[w]);
+        for (int32_t r = 0; r < worlds[w]; r++) dumps_wait(&made, r, "waiting in REDUCE h.0 of step 6");
+        dumps_work(&made, 1, "runs", "in BACKWARD h.0 of step 6");
+        visit(0.03);
+        expect(SHD_JUDGED_CONSISTENT, -1, "agree");
+        visit(9.9);
+        expect(SHD_JUDGED_CONSISTENT, -1, "agree");
+        visit(10.1);
+        expect(SHD_JUDGED_MISSING, 1, "it computes, slowly or without an end");
+        /* Of 20 s a step, instead of 68 ms. */
+        for (int64_t i = 0; i < made.ranks[0].event_count; i++) made.ranks[0].events[i].queued_ns *= 294;
+        visit(30);
+        expect(SHD_JUDGED_CONSISTENT, -1, "agree");
+        visit(41);
+        expect(SHD_JUDGED_MISSING, 1, "it computes, slowly or without an end");
+        /* Whoever is stopped does not go on by itself. */
+        dumps_work(&made, 1, "stopped", "in BACKWARD h.0 of step 6");
+        visit(0.03);
+        expect(SHD_JUDGED_MISSING, 1, "it is stopped");
+    }
+}
+
+Test(judgement, in_a_job_that_runs_a_slow_rank_is_found_while_the_others_wait_for_it) {
+    for (int32_t culprit = 0; culprit < 3; culprit++) {
+        dumps_make(&made, 3);
+        for (int64_t i = 0; i < made.ranks[culprit].event_count; i++) {
+            shd_dump_event *event = &made.ranks[culprit].events[i];
+            if (!strcmp(event->kind, "BACKWARD")) event->ended_ns += 80000000;
+        }
+        for (int32_t r = 0; r < 3; r++) dumps_wait(&made, r, "waiting in REDUCE h.0 of step 6");
+        dumps_work(&made, culprit, "runs", "in BACKWARD h.0 of step 6");
+        visit(0.1);
+        expect(SHD_JUDGED_STRAGGLER, culprit, "is slow");
+    }
+}
+
 Test(judgement, a_rank_whose_own_work_takes_longer_is_a_straggler) {
     for (int w = 1; w < WORLDS; w++)
         for (int32_t culprit = 0; culprit < worlds[w]; culprit++)
