@@ -144,6 +144,16 @@ static sherd_status join_and_run(launch_job *job) {
     return status;
 }
 
+/* One that came when the ranks had ended must not end this process before it has told how they did. */
+static void take_late_stop(launch_job *job) {
+    shd_launch_report *report = job->report;
+    for (int signal; shd_signals_stop_waits() && (signal = shd_signals_wait(&job->signals, shd_clock_ms()));) {
+        if (!shd_signals_stops(signal) || report->stop_signal) continue;
+        report->stop_signal = signal;
+        report->stopped = true;
+    }
+}
+
 static sherd_status run(launch_job *job) {
     SHD_TRY(draw_run_id(job->run_id));
     job->backoff = (shd_backoff){.first_s = job->launch->restart_delay_s};
@@ -159,6 +169,7 @@ sherd_status shd_launch_run(const shd_launch *launch, shd_launch_report *report)
     launch_job job = {.launch = launch, .report = report};
     shd_signals_watch(&job.signals);
     sherd_status status = run(&job);
+    take_late_stop(&job);
     shd_signals_unwatch(&job.signals);
     return status;
 }

@@ -15,7 +15,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { LOOK_MS = 50, GOODBYE_MS = 5000 };
+enum { LOOK_MS = 50, GOODBYE_MS = 1000 };
 
 struct shd_nodes {
     const shd_nodes_config *config;
@@ -26,7 +26,7 @@ struct shd_nodes {
     shd_store_config store_config;
     shd_ledger *ledger;
     shd_roll roll;
-    bool joined, attempted, stop_told, stop_heard, done_told, lost;
+    bool joined, attempted, leaving, stop_told, stop_heard, done_told, lost;
     shd_message other; /* the HELLO of a node that was told of another number of nodes; node_count 0: there is none */
     bool there[SHD_ROLL_MAX_NODES];     /* who has said HELLO, and not BYE, and is not lost */
     char names[SHD_ROLL_MAX_NODES][32]; /* hosts of those */
@@ -148,11 +148,19 @@ static sherd_status check_talk(shd_nodes *nodes) {
     return shd_fail(SHERD_PEER, "node 0 of the job cannot be reached any more: %s", cause);
 }
 
-/* Who is there, to be waited for at the end. */
+static void say_unheard(const shd_nodes *nodes, int32_t node) {
+    shd_log(SHERD_LOG_WARN, "node %d (%s) did not take its leave: it may have been lost before all else", node,
+            nodes->names[node]);
+}
+
+/* Who is there, to be waited for at the end. One that has said good-bye is silent, and so called lost, while others are
+ * still waited for. */
 static void note_presence(shd_nodes *nodes, const shd_message *message) {
     bool hello = message->kind == SHD_MESSAGE_HELLO;
     bool gone = message->kind == SHD_MESSAGE_BYE || message->kind == SHD_MESSAGE_LOST;
     if ((!hello && !gone) || message->node < 0 || message->node >= SHD_ROLL_MAX_NODES) return;
+    if (nodes->leaving && nodes->there[message->node] && message->kind == SHD_MESSAGE_LOST)
+        say_unheard(nodes, message->node);
     nodes->there[message->node] = hello;
     if (hello) snprintf(nodes->names[message->node], sizeof nodes->names[0], "%s", message->host);
 }
@@ -388,27 +396,21 @@ static bool is_alone(const shd_nodes *nodes) {
     return true;
 }
 
-static void say_unheard(const shd_nodes *nodes, int32_t node) {
-    shd_log(SHERD_LOG_WARN, "node %d (%s) did not take its leave: it may have been lost before all else", node,
-            nodes->names[node]);
-}
-
-/* The others still read what was decided. */
+/* The others still read what was decided, and one that is gone may have been the cause of it: it is called lost within this
+ * time. Those that are still there then have heard all, and end their ranks without us. */
 static void wait_for_others(shd_nodes *nodes) {
-    double until_ms = shd_clock_ms() + GOODBYE_MS;
+    double silence_s = nodes->config->lost_after_s + 2 * nodes->config->beat_s;
+    double until_ms = shd_clock_ms() + silence_s * 1e3 + GOODBYE_MS;
     shd_message message;
-    while (!is_alone(nodes) && shd_clock_ms() < until_ms && !shd_ledger_broken(nodes->ledger))
-        if (!take_message(nodes, &message))
-            await_news();
-        else if (message.kind == SHD_MESSAGE_LOST && message.node > 0)
-            say_unheard(nodes, message.node);
-    for (int32_t node = 1; node < nodes->config->node_count; node++)
-        if (nodes->there[node]) say_unheard(nodes, node);
+    while (!is_alone(nodes) && shd_clock_ms() < until_ms && !shd_ledger_broken(nodes->ledger) &&
+           !shd_signals_stop_waits())
+        if (!take_message(nodes, &message)) await_news();
 }
 
 void shd_nodes_leave(shd_nodes *nodes) {
     if (!nodes) return;
     if (!nodes->lost) tell(nodes, &(shd_message){.kind = SHD_MESSAGE_BYE});
+    nodes->leaving = true;
     if (nodes->serves) wait_for_others(nodes);
     release(nodes);
 }

@@ -73,7 +73,8 @@ bool shd_nodes_stop_waits(shd_nodes *nodes);
 /* What the first node to be told to stop was told by; 0: none was, as far as has been heard. */
 int shd_nodes_stop_signal(const shd_nodes *nodes);
 
-/* Says good-bye; node 0 stays, a few seconds at most, until the others have. Accepts NULL. */
+/* Says good-bye; node 0 stays until the others have, or are lost, or as long as it takes to know whether they are, or until
+ * a stop signal waits; one that is lost is said in the log. Accepts NULL. */
 void shd_nodes_leave(shd_nodes *nodes);
 
 #endif

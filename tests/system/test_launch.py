@@ -501,6 +501,25 @@ def check_blamed_for_a_lost_node(bench):
         nodes.need_ends(9, r"rank 0 of 2 .* exit code 9", r"node 1 \(\S+\) did not take its leave", of=nodes.launchers[:1])
 
 
+def check_slow_leave(bench):
+    """Nodes that need long to end, and those that have left before them, were not lost."""
+    saves = "trap 'sleep 7; exit 0' TERM; echo up >$DIR/up$RANK; while :; do sleep 0.05; done"
+    with Nodes(bench, ["trap 'exit 9' TERM; echo up >$DIR/up$RANK; while :; do sleep 0.05; done"] * 2 + [saves], ranks=1) as nodes:
+        wait_for(nodes.folder, "up0", "up1", "up2")
+        nodes.launchers[0].process.send_signal(signal.SIGTERM)
+        nodes.need_ends(9, "exit code 9", within_s=20)
+        need(all("did not take its leave" not in one.said() for one in nodes.launchers), nodes.launchers[0].said())
+    with Nodes(bench, ["until [ -e $DIR/go ]; do sleep 0.05; done; exit 5", "echo up >$DIR/up$RANK; sleep 60"], ranks=1) as nodes:
+        wait_for(nodes.folder, "up1")  # a stop ends the wait for a node that says nothing, and what has happened is told
+        nodes.launchers[1].process.send_signal(signal.SIGSTOP)
+        with open(os.path.join(nodes.folder, "go"), "w") as file:
+            file.write("go")
+        time.sleep(1)
+        need(nodes.launchers[0].process.poll() is None, f"does not wait: {nodes.launchers[0].said()}")
+        nodes.launchers[0].process.send_signal(signal.SIGTERM)
+        nodes.launchers[0].need_end(5, "exit code 5", within_s=1)
+
+
 def check_stopped_node(bench):
     """A node that stands still for a moment is not lost."""
     with Nodes(bench, ["echo up >$DIR/up$RANK; sleep 3"] * 2, ranks=1) as nodes:
