@@ -56,8 +56,8 @@ typedef struct shd_store_server_config {
 typedef struct shd_store_server shd_store_server;
 
 /* Listens and serves, on a thread of its own that takes no signals, until stopped. Returns when clients can connect.
- * The texts of `config` are copied. Fails: COMM (port busy, named, at once; no such address here), ARGUMENT, MEMORY,
- * INTERNAL. Threads: any. */
+ * The texts of `config` are copied. Fails, at once: COMM (port busy, named), IO (no such address here, no right to
+ * the port, no descriptor), ARGUMENT, MEMORY, INTERNAL. Threads: any. */
 sherd_status shd_store_server_start(const shd_store_server_config *config, shd_store_server **server);
 int32_t shd_store_server_port(const shd_store_server *server);
 /* Where the first of its addresses is, as "127.0.0.1:29400" or "[::1]:29400"; borrowed until the server is stopped. */
@@ -80,10 +80,12 @@ void shd_store_server_stop(shd_store_server *server);
 typedef struct shd_store_config {
     const char *host; /* an address or a name, all of whose addresses are tried; NULL: 127.0.0.1 */
     int32_t port;
-    const char *job;             /* the server's */
-    shd_store_secret secret;     /* the server's */
-    double connect_timeout_s;    /* until the server is there and has said welcome; 0: 300 */
-    double call_timeout_s;       /* how long the server may take to answer a call; 0: 30 */
+    const char *job;          /* the server's */
+    shd_store_secret secret;  /* the server's */
+    double connect_timeout_s; /* until the server is there and has said welcome; 0: 300 */
+    double call_timeout_s;    /* how long the server may take to answer a call; 0: 30 */
+    bool
+        silence_fails; /* a program that has the port and says nothing for 6 s is none that will: connect fails with COMM */
     bool (*give_up)(void *user); /* asked several times a second while waiting, in connect too; true ends the call with
                                   * STATE. NULL: never */
     void *user;

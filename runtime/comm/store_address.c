@@ -179,7 +179,7 @@ sherd_status shd_store_listen(const char *host, int32_t port, shd_store_address 
     if (!host) host = "127.0.0.1";
     if (port < 0 || port > 65535) return shd_fail(SHERD_ARGUMENT, "port %d is not from 0 to 65535", port);
     const char *why = shd_store_resolve(host, port, true, found, SHD_STORE_LISTENERS, &found_count);
-    if (why) return shd_fail(SHERD_COMM, "the store cannot listen on '%s': %s", host, why);
+    if (why) return shd_fail(SHERD_IO, "the store cannot listen on '%s': %s", host, why);
     for (int tries = 0; tries < FREE_PORT_TRIES; tries++) {
         *count = listen_at_all(found, found_count, addresses, sockets, &went);
         if (*count > 0) {
@@ -193,6 +193,6 @@ sherd_status shd_store_listen(const char *host, int32_t port, shd_store_address 
         return shd_fail(SHERD_COMM, "port %d is busy: another process has %s; choose another port, or 0 for a free one",
                         shd_store_address_port(&went.failed), text);
     if (went.error == EADDRNOTAVAIL)
-        return shd_fail(SHERD_COMM, "the store cannot listen on '%s': %s is no address of this machine", host, text);
-    return shd_fail(SHERD_COMM, "the store cannot listen on %s: %s", text, strerror(went.error));
+        return shd_fail(SHERD_IO, "the store cannot listen on '%s': %s is no address of this machine", host, text);
+    return shd_fail(SHERD_IO, "the store cannot listen on %s: %s", text, strerror(went.error));
 }

@@ -37,6 +37,7 @@ typedef enum outcome { JOINED, AGAIN, HOPELESS } outcome;
 typedef struct search {
     shd_store *store;
     double deadline_ms, attempt_ms;
+    bool silence_fails;
     sherd_status status;                   /* with HOPELESS */
     char cause[SHD_STORE_CAUSE_BYTES / 2]; /* of the last AGAIN */
 } search;
@@ -53,6 +54,12 @@ static outcome find_overdue(search *self, const char *what, const char *cause) {
 
 static outcome give_up(search *self) {
     self->status = shd_store_fail_given_up(self->store);
+    return HOPELESS;
+}
+
+static outcome refuse_silent(search *self) {
+    self->status =
+        shd_fail(SHERD_COMM, "another program has %s, and says nothing: choose another port", self->store->where);
     return HOPELESS;
 }
 
@@ -101,6 +108,7 @@ static outcome move_all(search *self, int socket, uint8_t *bytes, size_t count, 
             return try_again(self, self->store->where, strerror(errno));
         shd_store_news news = shd_store_await(self->store, socket, sends ? POLLOUT : POLLIN, until_ms);
         if (news == SHD_STORE_GIVEN_UP) return give_up(self);
+        if (news == SHD_STORE_OVERDUE && self->silence_fails) return refuse_silent(self);
         if (news == SHD_STORE_OVERDUE) return find_overdue(self, self->store->where, "connected, but said nothing");
     }
     return JOINED;
@@ -205,7 +213,10 @@ sherd_status shd_store_connect(const shd_store_config *config, shd_store **store
     snprintf(made->where, sizeof made->where, strchr(host, ':') && host[0] != '[' ? "[%s]:%d" : "%s:%d", host,
              config->port);
     double timeout_s = config->connect_timeout_s > 0 ? config->connect_timeout_s : CONNECT_S;
-    search self = {.store = made, .deadline_ms = shd_clock_ms() + 1000 * timeout_s, .attempt_ms = ATTEMPT_MS};
+    search self = {.store = made,
+                   .deadline_ms = shd_clock_ms() + 1000 * timeout_s,
+                   .attempt_ms = ATTEMPT_MS,
+                   .silence_fails = config->silence_fails};
     sherd_status status = shd_store_keys_init(&config->secret, config->job, &made->keys);
     if (status == SHERD_OK) status = find_server(&self, host, config->port);
     if (status != SHERD_OK) {

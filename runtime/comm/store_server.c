@@ -302,7 +302,7 @@ static void release(shd_store_server *self) {
 static sherd_status watch(shd_store_server *self, int descriptor, void *pointer) {
     struct epoll_event event = {.events = EPOLLIN, .data.ptr = pointer};
     if (epoll_ctl(self->epoll, EPOLL_CTL_ADD, descriptor, &event) == 0) return SHERD_OK;
-    return shd_fail(SHERD_COMM, "the store's server cannot start: %s", strerror(errno));
+    return shd_fail(SHERD_IO, "the store's server cannot start: %s", strerror(errno));
 }
 
 /* The thread, with every signal blocked: they are for the threads of whoever started us. */
@@ -324,7 +324,7 @@ static sherd_status open_up(shd_store_server *self, const shd_store_server_confi
     self->epoll = epoll_create1(EPOLL_CLOEXEC);
     self->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (self->epoll < 0 || self->wake < 0)
-        return shd_fail(SHERD_COMM, "the store's server cannot start: %s", strerror(errno));
+        return shd_fail(SHERD_IO, "the store's server cannot start: %s", strerror(errno));
     SHD_TRY(watch(self, self->wake, &self->wake));
     for (int32_t i = 0; i < self->listener_count; i++) SHD_TRY(watch(self, self->listeners[i], &self->listeners[i]));
     SHD_TRY(shd_store_notes_start(&self->notes));

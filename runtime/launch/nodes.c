@@ -21,6 +21,7 @@ struct shd_nodes {
     const shd_nodes_config *config;
     int32_t self, launcher; /* launcher: as in messages */
     bool serves;            /* node 0 */
+    bool busy;              /* somebody here has the port: the launcher that came first, or a stranger */
     shd_store_server *server;
     shd_store *store;
     shd_store_config store_config;
@@ -75,7 +76,8 @@ static sherd_status serve(shd_nodes *nodes) {
     if (config->node > 0 || (config->node < 0 && !is_here(config->host))) return SHERD_OK;
     sherd_status status = shd_store_server_start(&server, &nodes->server);
     nodes->serves = status == SHERD_OK;
-    return status == SHERD_COMM && config->node < 0 ? SHERD_OK : status;
+    nodes->busy = status == SHERD_COMM && config->node < 0;
+    return nodes->busy ? SHERD_OK : status;
 }
 
 static sherd_status connect_store(shd_nodes *nodes) {
@@ -86,6 +88,7 @@ static sherd_status connect_store(shd_nodes *nodes) {
                                              .secret = config->secret,
                                              .connect_timeout_s = config->join_timeout_s,
                                              .call_timeout_s = config->lost_after_s,
+                                             .silence_fails = nodes->busy,
                                              .give_up = stops_joining,
                                              .user = nodes};
     return shd_store_connect(&nodes->store_config, &nodes->store);

@@ -48,7 +48,7 @@ Test(store, a_busy_port_is_an_error_at_once_that_names_it) {
     cr_assert_lt(shd_clock_ms() - start_ms, 1000);
     cr_assert(strstr(sherd_last_error(), port) && strstr(sherd_last_error(), "busy"), "%s", sherd_last_error());
     cr_assert_eq(serve_at("127.0.0.1", 65536, &second), SHERD_ARGUMENT);
-    cr_assert_eq(serve_at("192.0.2.1", 0, &second), SHERD_COMM, "an address of nobody");
+    cr_assert_eq(serve_at("192.0.2.1", 0, &second), SHERD_IO, "an address of nobody");
     cr_assert(strstr(sherd_last_error(), "192.0.2.1"), "%s", sherd_last_error());
     shd_store_server_stop(server);
 }

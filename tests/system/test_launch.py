@@ -656,6 +656,21 @@ def check_missing_node(bench):
         launcher.need_end(1, "1 of 2 nodes were there within 1 s; missing: node 1", within_s=10)
 
 
+def check_port_of_nobody(bench):
+    """Without --node-rank too, a port that cannot be had is an error in seconds, and nobody is waited for."""
+    def launcher(port, prefix=()):
+        return Launcher(bench, bench.new_folder(), ["--nnodes=2", f"--rdzv-endpoint=127.0.0.1:{port}", *CONF], "exit 0", prefix=prefix)
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()
+        with launcher(silent.getsockname()[1]) as waits:
+            waits.need_end(1, "another program has 127.0.0.1:.*says nothing", within_s=15)
+    limited = int(read("/proc/sys/net/ipv4/ip_unprivileged_port_start")) > 977
+    if limited and (os.getuid() != 0 or shutil.which("setpriv")):
+        with launcher(977, ["setpriv", "--bounding-set=-net_bind_service"] if os.getuid() == 0 else []) as refused:
+            refused.need_end(1, "cannot listen on 127.0.0.1:977: Permission denied", within_s=5)
+
+
 def check_secret_file(bench):
     path = os.path.join(bench.new_folder(), "secret")
     with open(path, "w") as file:
