@@ -6,7 +6,9 @@
 #include "runtime/base/memory.h"
 #include "runtime/base/status.h"
 
+#include <errno.h>
 #include <stdio.h>
+#include <unistd.h>
 
 static const double MINUTE_MS = 60e3;
 
@@ -45,10 +47,17 @@ static void log_saved(const shd_saver *saver, const sherd_save_result *result) {
 static void watch_folder(shd_saver *saver) {
     shd_folder_id folder;
     const char *path = saver->job->checkpoint.dir;
-    if (!saver->speaks || shd_folder_identify(path, &folder) != SHERD_OK) return;
+    if (!saver->speaks) return;
+    if (shd_folder_identify(path, &folder) != SHERD_OK) {
+        saver->folder_gone = saver->folder_gone || (access(path, F_OK) != 0 && errno == ENOENT);
+        return;
+    }
     const shd_folder_id before = saver->folder;
+    bool moved = before.inode != 0 && (folder.device != before.device || folder.inode != before.inode);
+    bool gone = saver->folder_gone;
     saver->folder = folder;
-    if (before.inode != 0 && (folder.device != before.device || folder.inode != before.inode))
+    saver->folder_gone = false;
+    if (moved || gone)
         shd_log(SHERD_LOG_WARN,
                 "%s is another folder than at the save before: somebody has removed or replaced it, with all "
                 "checkpoints in it, and with the lock that keeps other jobs out",

@@ -39,6 +39,7 @@ typedef struct shd_saver {
     double begun_ms;      /* when the newest one was begun, or the run */
     double wait_ms;       /* what the saves have kept this rank waiting outside of steps, since it was last taken */
     shd_folder_id folder; /* of the newest one that is complete, on rank 0; inode 0: not known */
+    bool folder_gone;     /* it was not there any more just after a save */
     shd_train_saves total;
 } shd_saver;
 

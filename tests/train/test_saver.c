@@ -220,6 +220,35 @@ Test(saver, a_file_that_vanishes_is_a_failed_save_and_no_bad_data) {
     cr_assert(while_written && behind, "%d %d", while_written, behind);
 }
 
+/* As soon as the first checkpoint is complete: perhaps before the saver has looked at its folder. */
+static void move_folder_away(void) {
+    while (access("over", F_OK) != 0 && access("moving/step-00000001", F_OK) != 0) {}
+    rename("moving", "moved");
+}
+
+Test(saver, says_that_the_folder_is_another_one_however_soon_the_first_went) {
+    static job_result result;
+    sherd_log_set(keep_line, NULL, SHERD_LOG_WARN);
+    for (int i = 0; i < 20; i++) {
+        system("rm -rf over moving moved");
+        pid_t thief = fork();
+        if (thief == 0) {
+            move_folder_away();
+            _exit(0);
+        }
+        logged[0] = 0;
+        run_job(small_job,
+                SET("checkpoint.every=1", "checkpoint.dir=moving", "train.steps=12", "checkpoint.on_error=continue",
+                    "checkpoint.resume=never"),
+                &result);
+        write_text("over", "");
+        cr_assert_eq(waitpid(thief, NULL, 0), thief);
+        if (access("moving", F_OK) != 0 || access("moved", F_OK) != 0) continue; /* it went after the last save */
+        const char *said = strstr(logged, "is another folder than at the save before");
+        cr_assert(said && !strstr(said + 1, "is another folder than"), "run %d: %s", i, logged);
+    }
+}
+
 Test(saver, does_not_end_well_after_failures_that_have_ended) {
     static job_result result;
     write_text("file", "");
