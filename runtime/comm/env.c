@@ -141,13 +141,21 @@ static size_t read_process(pid_t pid, const char *name, char *text, size_t room)
     return got;
 }
 
-/* Whether the process was started with the variable. */
+/* Whether the process was started with the variable. Environments may be long, and the launcher's variables their last. */
 static bool was_told(pid_t pid, const char *variable) {
-    char text[16384];
-    size_t got = read_process(pid, "environ", text, sizeof text), length = strlen(variable);
-    for (size_t at = 0; at < got; at += strlen(text + at) + 1)
-        if (!strncmp(text + at, variable, length) && text[at + length] == '=') return true;
-    return false;
+    char path[64];
+    size_t length = strlen(variable), matched = 0;
+    bool found = false, at_start = true; /* of an entry, of which `matched` bytes are as in the name */
+    snprintf(path, sizeof path, "/proc/%d/environ", (int)pid);
+    FILE *file = fopen(path, "re");
+    for (int c; file && !found && (c = getc(file)) != EOF;) {
+        bool same = at_start && c && (matched < length ? c == variable[matched] : c == '=');
+        found = same && matched == length;
+        matched = same ? matched + 1 : 0;
+        at_start = same || !c;
+    }
+    if (file) fclose(file);
+    return found;
 }
 
 /* Field `number` of /proc/PID/stat, from 3 on: field 2 is a name in brackets, of anything. "": there is none. */

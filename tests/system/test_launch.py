@@ -337,8 +337,8 @@ LAUNCHERS = {
 }
 
 
-def train(bench, job, folder, *options, settings=(), environment=()):
-    command = [bench.sherd, "train", job, *options, "--set", f"run.dir={folder}"]
+def train(bench, job, folder, *options, settings=(), environment=(), prefix=()):
+    command = [*prefix, bench.sherd, "train", job, *options, "--set", f"run.dir={folder}"]
     for setting in (*STEPS, *settings):
         command += ["--set", setting]
     clean = {k: v for k, v in os.environ.items() if not any(k in names for names in LAUNCHERS.values())}
@@ -390,6 +390,17 @@ def check_joining(bench):
     with Nodes(bench, [f"exec {bench.sherd} train {job} --set run.dir=$DIR"] * 2, ranks=1) as nodes:
         nodes.need_ends(2)
         need(any("backend that crosses hosts, NCCL or MPI" in one.said() for one in nodes.launchers), [one.said() for one in nodes.launchers])
+
+
+def check_shells_around_ranks(bench):
+    """Ranks whose launcher names no job know it by its process, also where each is in shells with environments as those of modules."""
+    job, expected = reference(bench)
+    folder = bench.new_folder()
+    ranks = [train(bench, job, folder, settings=["run.start_timeout_s=20"], prefix=["sh", "-c", '"$@"; exit $?', "sh"],
+                   environment={"LOADED_MODULES": "x" * 20000, **{k: v.format(rank=rank) for k, v in LAUNCHERS["MPICH"].items()}}) for rank in range(2)]
+    for code, said in map(finish, ranks):
+        need(code == 0, f"exit code {code}: {said}")
+    need(numbers(folder) == expected, "other numbers")
 
 
 def check_restarts_of_training(bench):
