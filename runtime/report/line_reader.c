@@ -2,6 +2,7 @@
 
 #include "io/file.h"
 #include "io/json.h"
+#include "runtime/base/arith.h"
 #include "runtime/base/memory.h"
 #include "runtime/base/status.h"
 
@@ -12,6 +13,9 @@
 
 /* More than any file of this kind needs. */
 #define OBJECT_BYTES ((int64_t)64 << 20)
+
+/* What is read at once, unless a line needs more. */
+enum { READ_BYTES = 1 << 20 };
 
 /* Where a reading stands. */
 typedef struct walk {
@@ -65,27 +69,43 @@ static sherd_status take_lines(walk *at, const char *buffer, int64_t held, bool 
     return SHERD_OK;
 }
 
-static sherd_status read_lines(int descriptor, const char *path, int64_t size, char *buffer, walk *at) {
-    int64_t held = 0;
-    bool skipping = false; /* the rest of a line that is too long */
-    for (int64_t offset = 0; offset < size;) {
-        int64_t bytes = SHD_LINE_BYTES - held < size - offset ? SHD_LINE_BYTES - held : size - offset, used;
-        SHD_TRY(shd_file_read(descriptor, path, offset, buffer + held, bytes));
-        offset += bytes;
-        held += bytes;
-        SHD_TRY(take_lines(at, buffer, held, &skipping, &used));
-        if (used == 0 && held == SHD_LINE_BYTES) {
-            if (!skipping) {
-                at->number++;
-                count_damaged(at);
-            }
-            skipping = true;
-            used = held;
-        }
-        memmove(buffer, buffer + used, (size_t)(held - used));
-        held -= used;
+/* What has been read of a line that has not ended yet, and of those behind it. */
+typedef struct window {
+    char *bytes;
+    int64_t room, held;
+    bool skipping; /* the rest of a line that is too long */
+} window;
+
+/* Makes room for more of a line that fills it all; of a line that is too long nothing is kept. */
+static sherd_status widen(window *seen, walk *at) {
+    if (seen->room < SHD_LINE_BYTES && !seen->skipping) {
+        char *wider = shd_realloc(seen->bytes, (size_t)(2 * seen->room));
+        if (!wider) return shd_fail(SHERD_MEMORY, "out of memory for a line of %lld bytes", (long long)seen->room);
+        seen->bytes = wider;
+        seen->room *= 2;
+        return SHERD_OK;
     }
-    return held > 0 && !skipping ? take_line(at, buffer, held, false) : SHERD_OK;
+    if (!seen->skipping) {
+        at->number++;
+        count_damaged(at);
+    }
+    seen->skipping = true;
+    seen->held = 0;
+    return SHERD_OK;
+}
+
+static sherd_status read_lines(int descriptor, const char *path, int64_t size, window *seen, walk *at) {
+    for (int64_t offset = 0; offset < size;) {
+        int64_t bytes = shd_min(seen->room - seen->held, size - offset), used;
+        SHD_TRY(shd_file_read(descriptor, path, offset, seen->bytes + seen->held, bytes));
+        offset += bytes;
+        seen->held += bytes;
+        SHD_TRY(take_lines(at, seen->bytes, seen->held, &seen->skipping, &used));
+        memmove(seen->bytes, seen->bytes + used, (size_t)(seen->held - used));
+        seen->held -= used;
+        if (seen->held == seen->room) SHD_TRY(widen(seen, at));
+    }
+    return seen->held > 0 && !seen->skipping ? take_line(at, seen->bytes, seen->held, false) : SHERD_OK;
 }
 
 /* Opens what is there: -1 in *descriptor: nothing is. A pipe would be waited for. */
@@ -108,10 +128,10 @@ sherd_status shd_lines_read(const char *path, shd_line_take *take, void *user, s
     SHD_TRY(open_file(path, &descriptor, &size));
     if (descriptor < 0) return SHERD_OK;
     counts->there = true;
-    char *buffer = shd_alloc(SHD_LINE_BYTES, 1);
-    sherd_status status = buffer ? read_lines(descriptor, path, size, buffer, &at)
-                                 : shd_fail(SHERD_MEMORY, "out of memory for the lines of %s", path);
-    shd_free(buffer);
+    window seen = {.bytes = shd_alloc(READ_BYTES, 1), .room = READ_BYTES};
+    sherd_status status = seen.bytes ? read_lines(descriptor, path, size, &seen, &at)
+                                     : shd_fail(SHERD_MEMORY, "out of memory for the lines of %s", path);
+    shd_free(seen.bytes);
     shd_file_close(descriptor);
     return status;
 }

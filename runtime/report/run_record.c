@@ -105,11 +105,49 @@ static sherd_status take_event(void *user, const json_t *object) {
     return SHERD_OK;
 }
 
+/* An alert without most of its batch has no more, whoever wrote it. */
+enum { ALERT_BYTES = 256 << 10 };
+
+/* Whether an example is of where the first number was that is not finite; where that is not known, any is. */
+static bool is_suspect(const json_t *alert, const json_t *example) {
+    static const char *const keys[] = {"rank", "micro_step"};
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+        const json_t *known = json_object_get(alert, keys[i]);
+        if (known && !json_equal(known, json_object_get(example, keys[i]))) return false;
+    }
+    return true;
+}
+
+/* Of a batch, which may have thousands, those examples that are the first to look at, or the first ones. */
+static json_t *cut_batch(const json_t *alert, const json_t *batch) {
+    json_t *kept = json_array(), *example;
+    size_t i;
+    json_array_foreach(batch, i, example) {
+        if (json_array_size(kept) >= SHD_RECORD_EXAMPLES) break;
+        if (is_suspect(alert, example)) json_array_append(kept, example);
+    }
+    bool none = json_array_size(kept) == 0;
+    for (i = 0; none && i < json_array_size(batch) && i < SHD_RECORD_EXAMPLES; i++)
+        json_array_append(kept, json_array_get(batch, i));
+    return kept;
+}
+
 static sherd_status take_alert(void *user, const json_t *object) {
     shd_run_record *record = user;
+    const json_t *batch = json_object_get(object, "batch");
     if (json_array_size(record->alerts) >= SHD_RECORD_ALERTS) return SHERD_OK;
-    /* Only counted references change. */
-    if (json_array_append(record->alerts, (json_t *)object)) return shd_fail(SHERD_MEMORY, "out of memory for alerts");
+    json_t *kept = json_copy((json_t *)object); /* one level deep; only counted references change */
+    if (kept && json_is_array(batch)) {
+        json_t *cut = cut_batch(object, batch);
+        size_t left_out = json_array_size(batch) - json_array_size(cut);
+        json_object_set_new(kept, "batch", cut);
+        if (left_out > 0) json_object_set_new(kept, "batch_left_out", json_integer((json_int_t)left_out));
+    }
+    if (kept && json_dumpb(kept, NULL, 0, JSON_COMPACT) > ALERT_BYTES) {
+        json_decref(kept);
+        return shd_fail(SHERD_DATA, "an alert of more than %d bytes beside its batch", ALERT_BYTES);
+    }
+    if (!kept || json_array_append_new(record->alerts, kept)) return shd_fail(SHERD_MEMORY, "out of memory for alerts");
     return SHERD_OK;
 }
 

@@ -10,7 +10,8 @@
 
 enum {
     SHD_RECORD_EVENTS = 1000, /* that are kept: the first half of them, and the last */
-    SHD_RECORD_ALERTS = 200,
+    SHD_RECORD_ALERTS = 200,  /* the first ones */
+    SHD_RECORD_EXAMPLES = 16, /* of the batch of one */
     SHD_RECORD_LANES = 16,
     SHD_RECORD_NOTES = 16
 };
@@ -40,9 +41,10 @@ typedef struct shd_run_record {
     shd_record_lane lanes[SHD_RECORD_LANES]; /* by first appearance; kinds beyond are in no lane */
     int32_t lane_count;
     double first_time_s, last_time_s; /* of the events; 0: none has a time */
-    json_t *alerts;                   /* a list of the first SHD_RECORD_ALERTS */
-    json_t *provenance, *failure;     /* NULL: there is none */
-    json_t *job; /* as resolved: provenance.json's, else that of the newest checkpoint; may be NULL */
+    json_t
+        *alerts; /* a list; each with SHD_RECORD_EXAMPLES of its batch at most, and "batch_left_out", how many more */
+    json_t *provenance, *failure; /* NULL: there is none */
+    json_t *job;                  /* as resolved: provenance.json's, else that of the newest checkpoint; may be NULL */
     bool job_of_checkpoint;
     int64_t parameter_count; /* of the model; -1: not known */
     char checkpoint_dir[SHD_PATH_BYTES];

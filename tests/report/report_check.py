@@ -316,13 +316,40 @@ class Report(unittest.TestCase):
 
     def test_an_alert_shows_its_batch_as_a_table(self):
         self.rows([row(0)])
-        batch = [{"number": i, "file": f"data-{i}.bin", "sequence": 10 * i} for i in range(30)]
+        batch = [{"number": i, "file": f"data-{i}.bin", "sequence": 10 * i} for i in range(14)]
         self.write("alerts.jsonl", json.dumps({"step": 1234, "kind": "nonfinite", "action": "skip", "rank": 2, "loss": "nan", "batch": batch}) + "\n")
         page = self.page()
         said = page.section("alerts")
         self.assertIn("row 1,234, nonfinite, skip, rank 2", said)
-        self.assertIn("30 rows", said)
-        self.assertIn("data-29.bin", said)
+        self.assertIn("14 rows", said)
+        self.assertIn("data-13.bin", said)
+
+    def test_of_a_large_batch_the_examples_to_look_at_are_shown(self):
+        """Every alert has all of its batch, some megabytes; neither the page nor the reading of it may have."""
+        self.rows([row(0)])
+        examples = [{"number": i, "rank": i // 32 % 4, "micro_step": i // 128, "file": "/data/set/part-%05d.bin" % i, "sequence": i, "token": 1024 * i} for i in range(40000)]
+        known = {"step": 1, "kind": "nonfinite", "rank": 2, "micro_step": 3, "batch": examples}
+        text = json.dumps(known) + "\n"
+        self.assertGreater(len(text), 4 << 20)
+        self.write("alerts.jsonl", text)
+        said = self.page().section("alerts")
+        first = 3 * 128 + 2 * 32
+        for number, shown in ((first - 1, False), (first, True), (first + 15, True), (first + 16, False), (0, False)):
+            self.assertEqual("part-%05d.bin" % number in said, shown, number)
+        self.assertIn("batch_left_out39984", said.replace(",", ""))
+        line = json.dumps({"step": 2, "kind": "outlier", "batch": examples[:4096]}) + "\n"
+        with open(os.path.join(self.dir, "alerts.jsonl"), "w") as file:
+            for _ in range(200):
+                file.write(line)
+        reader = subprocess.Popen([SHERD, "report", self.dir], stdout=subprocess.DEVNULL)
+        _, code, used = os.wait4(reader.pid, 0)
+        reader.returncode = os.waitstatus_to_exitcode(code)
+        self.assertEqual(reader.returncode, 0)
+        self.assertLess(used.ru_maxrss, 600 << 10)
+        said = self.page().section("alerts")
+        for number, shown in ((0, True), (15, True), (16, False)):
+            self.assertEqual("part-%05d.bin" % number in said, shown, number)
+        self.assertLess(os.path.getsize(os.path.join(self.dir, "report.html")), 2 << 20)
 
     def test_no_damage_of_any_file_breaks_the_page(self):
         make = random.Random(7)

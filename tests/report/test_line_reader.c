@@ -83,6 +83,23 @@ Test(line_reader, lines_longer_than_the_buffer_are_one_damaged_line_each) {
     free(text);
 }
 
+Test(line_reader, lines_longer_than_what_is_read_at_once_are_whole) {
+    enum { LONG = SHD_LINE_BYTES - 100 };
+    char *text = malloc(2 * LONG + 100);
+    size_t used = (size_t)sprintf(text, "{\"n\":1}\n");
+    for (int i = 2; i <= 4; i += 2) {
+        used += (size_t)sprintf(text + used, "{\"n\":%d,\"pad\":\"", i);
+        memset(text + used, 'x', LONG - 30);
+        used += LONG - 30;
+        used += (size_t)sprintf(text + used, "\"}\n");
+    }
+    used += (size_t)sprintf(text + used, "{\"n\":8}\n");
+    shd_line_counts counts;
+    sum all = read_all(text, used, &counts);
+    cr_assert(all.numbers == 15 && counts.good == 4 && counts.damaged == 0);
+    free(text);
+}
+
 Test(line_reader, lines_across_the_borders_of_reads_are_whole) {
     enum { LINES = 200000 };
     char *text = malloc((size_t)LINES * 32);
