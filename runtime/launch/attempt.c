@@ -29,6 +29,7 @@ typedef struct attempt {
     const shd_launch *launch;
     const shd_launch_place *place;
     const shd_signals *signals;
+    const shd_descriptors *descriptors;
     shd_nodes *nodes; /* NULL: there is one */
     shd_launch_report *report;
     shd_spawn spawn;
@@ -344,6 +345,7 @@ static sherd_status run(attempt *job) {
                              .program = launch->program ? launch->program : launch->argv[0],
                              .variables = &job->variables,
                              .mask = job->signals->old_mask,
+                             .descriptors = job->descriptors,
                              .outputs = {-1, -1},
                              .affinity = launch->affinity,
                              .parent = getpid()};
@@ -362,7 +364,7 @@ static sherd_status run(attempt *job) {
 }
 
 sherd_status shd_attempt_run(const shd_launch *launch, const shd_launch_place *place, const shd_signals *signals,
-                             shd_nodes *nodes, shd_launch_report *report) {
+                             const shd_descriptors *descriptors, shd_nodes *nodes, shd_launch_report *report) {
     *report = (shd_launch_report){.attempt = place->attempt,
                                   .world_size = place->world_size,
                                   .failed_rank = -1,
@@ -372,6 +374,7 @@ sherd_status shd_attempt_run(const shd_launch *launch, const shd_launch_place *p
     attempt job = {.launch = launch,
                    .place = place,
                    .signals = signals,
+                   .descriptors = descriptors,
                    .nodes = nodes,
                    .report = report,
                    .guard.channel = -1,

@@ -18,6 +18,7 @@ typedef struct launch_job {
     const shd_launch *launch;
     shd_launch_report *report;
     shd_signals signals;
+    shd_descriptors descriptors;
     shd_nodes *nodes; /* NULL: there is one */
     shd_backoff backoff;
     char run_id[33];
@@ -36,7 +37,7 @@ static sherd_status run_at(launch_job *job, const shd_launch_place *place) {
     shd_orphans orphans;
     if (launch->prepare) SHD_TRY(launch->prepare(launch->user, place->attempt));
     shd_orphans_collect(&orphans);
-    sherd_status status = shd_attempt_run(launch, place, &job->signals, job->nodes, job->report);
+    sherd_status status = shd_attempt_run(launch, place, &job->signals, &job->descriptors, job->nodes, job->report);
     shd_orphans_end(&orphans);
     return status;
 }
@@ -168,8 +169,10 @@ sherd_status shd_launch_run(const shd_launch *launch, shd_launch_report *report)
     if (!launch->argv || !launch->argv[0]) return shd_fail(SHERD_ARGUMENT, "no program to run");
     launch_job job = {.launch = launch, .report = report};
     shd_signals_watch(&job.signals);
+    shd_descriptors_raise(&job.descriptors);
     sherd_status status = run(&job);
     take_late_stop(&job);
+    shd_descriptors_restore(&job.descriptors);
     shd_signals_unwatch(&job.signals);
     return status;
 }

@@ -30,6 +30,7 @@ static int become_rank(const shd_spawn *spawn, int32_t local_rank, const shd_gua
     for (int i = 0; i < 2; i++)
         if (spawn->outputs[i] >= 0) dup2(spawn->outputs[i], STDOUT_FILENO + i);
     if (spawn->affinity) shd_affinity_bind(spawn->affinity, local_rank);
+    shd_descriptors_restore(spawn->descriptors);
     sigprocmask(SIG_SETMASK, &spawn->mask, NULL);
     execvpe(spawn->program, spawn->argv, spawn->variables->environment);
     return errno;

@@ -3,6 +3,7 @@
 #define SHD_LAUNCH_SPAWN_H
 
 #include "runtime/launch/affinity.h"
+#include "runtime/launch/descriptors.h"
 #include "runtime/launch/guard.h"
 #include "runtime/launch/variables.h"
 
@@ -16,7 +17,8 @@ typedef struct shd_spawn {
     char *const *argv;
     const char *program; /* executed; argv[0] is only the name it sees */
     shd_variables *variables;
-    sigset_t mask;                /* the signal mask the ranks start with */
+    sigset_t mask; /* the signal mask the ranks start with */
+    const shd_descriptors *descriptors;
     pid_t parent;                 /* this process */
     int outputs[2];               /* what becomes stdout and stderr of the next rank; -1: this process's own */
     const shd_affinity *affinity; /* NULL: ranks run where this process may */

@@ -273,6 +273,15 @@ def check_restarts(bench):
             launcher.need_end(1, f"port {port}", within_s=10)
 
 
+def check_descriptors(bench):
+    """A launcher takes as many as it needs, whatever the soft limit; its ranks have that limit."""
+    folder = bench.new_folder()
+    options = ["-n", "40", "-t", "3", "--log-dir", folder]
+    with Launcher(bench, folder, options, "ulimit -Sn >$DIR/limit$RANK; while [ ! -s $DIR/limit39 ]; do sleep 0.1; done", prefix=["sh", "-c", 'ulimit -Sn 100 && exec "$@"', "sh"]) as launcher:
+        launcher.need_end(0)
+    need({text(folder, f"limit{rank}") for rank in range(40)} == {"100\n"}, text(folder, "limit0"))
+
+
 def check_nobody_reads(bench):
     """A standard error that is closed (`2>&1 | tee log`, whose tee ends) costs what is said, and nothing else."""
     folder = bench.new_folder()
