@@ -145,11 +145,11 @@ static void reap(attempt *job) {
     for (int32_t rank = 0; job->exits.unqueued > 0 && rank < job->place->local_count; rank++) reap_rank(job, rank);
     bool blame = job->weight == WEIGHT_BLAMES_PEER && shd_clock_ms() < job->blame_until_ms;
     if (job->weight != WEIGHT_NONE && !job->ending && !blame) {
-        end_others(job);
         const shd_launch_report *report = job->report;
         if (job->nodes)
             shd_nodes_tell_failed(job->nodes, report->failed_rank, report->failed_pid, report->exit_code,
                                   report->signal);
+        end_others(job);
     }
 }
 

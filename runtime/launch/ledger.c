@@ -23,16 +23,23 @@ typedef struct pulse {
     double since_ms; /* when they last changed; 0: the node is not there */
 } pulse;
 
+/* First in, first out. */
+typedef struct queue {
+    shd_message *messages; /* [count], of which `taken` were taken */
+    size_t count, taken, room;
+} queue;
+
 struct shd_ledger {
     shd_ledger_config config;
-    shd_store *reader; /* the thread's */
-    pthread_t thread, opener;
-    atomic_bool closing;
+    shd_store *reader; /* the reading thread's */
+    pthread_t opener, reading, writing;
+    atomic_bool closing; /* the reading thread is to end */
     pulse *pulses;
-    pthread_mutex_t lock;
-    shd_message *messages; /* that were read: [count], of which `taken` were taken */
-    size_t count, taken, room;
-    char cause[256]; /* why reading has ended; "": it goes on */
+    pthread_mutex_t lock; /* of what follows */
+    pthread_cond_t more;  /* to write, or nothing to come: `closed` */
+    bool closed;
+    queue incoming, outgoing;
+    char cause[256]; /* why a thread has ended; "": both go on */
 };
 
 void shd_ledger_place_key(char *key, int32_t node) { snprintf(key, SHD_LEDGER_KEY_BYTES, "node/%d", node); }
@@ -44,25 +51,32 @@ static bool gives_up(void *user) {
     return atomic_load(&ledger->closing);
 }
 
-/* --- what has been read ------------------------------------------------------------------------------------------- */
+/* --- messages on their way ---------------------------------------------------------------------------------------- */
 
 static void wake(shd_ledger *ledger) { pthread_kill(ledger->opener, SIGCHLD); }
 
-static sherd_status keep(shd_ledger *ledger, const shd_message *message) {
-    if (ledger->count == ledger->room) {
-        size_t room = ledger->room ? 2 * ledger->room : 16;
-        shd_message *messages = shd_realloc(ledger->messages, room * sizeof *messages);
-        if (!messages) return shd_fail(SHERD_MEMORY, "no memory for what other nodes say");
-        ledger->messages = messages;
-        ledger->room = room;
+static sherd_status queue_add(queue *messages, const shd_message *message) {
+    if (messages->count == messages->room) {
+        size_t room = messages->room ? 2 * messages->room : 16;
+        shd_message *larger = shd_realloc(messages->messages, room * sizeof *larger);
+        if (!larger) return shd_fail(SHERD_MEMORY, "no memory for what nodes tell each other");
+        messages->messages = larger;
+        messages->room = room;
     }
-    ledger->messages[ledger->count++] = *message;
+    messages->messages[messages->count++] = *message;
     return SHERD_OK;
 }
 
-static sherd_status keep_locked(shd_ledger *ledger, const shd_message *message) {
+static bool queue_take(queue *messages, shd_message *message) {
+    if (messages->taken == messages->count) return false;
+    *message = messages->messages[messages->taken++];
+    if (messages->taken == messages->count) messages->taken = messages->count = 0;
+    return true;
+}
+
+static sherd_status keep(shd_ledger *ledger, const shd_message *message) {
     pthread_mutex_lock(&ledger->lock);
-    sherd_status status = keep(ledger, message);
+    sherd_status status = queue_add(&ledger->incoming, message);
     pthread_mutex_unlock(&ledger->lock);
     wake(ledger);
     return status;
@@ -70,8 +84,7 @@ static sherd_status keep_locked(shd_ledger *ledger, const shd_message *message) 
 
 bool shd_ledger_take(shd_ledger *ledger, shd_message *message) {
     pthread_mutex_lock(&ledger->lock);
-    bool there = ledger->taken < ledger->count;
-    if (there) *message = ledger->messages[ledger->taken++];
+    bool there = queue_take(&ledger->incoming, message);
     pthread_mutex_unlock(&ledger->lock);
     return there;
 }
@@ -79,7 +92,8 @@ bool shd_ledger_take(shd_ledger *ledger, shd_message *message) {
 bool shd_ledger_stop_waits(shd_ledger *ledger) {
     bool found = false;
     pthread_mutex_lock(&ledger->lock);
-    for (size_t i = ledger->taken; i < ledger->count; i++) found |= ledger->messages[i].kind == SHD_MESSAGE_STOP;
+    const queue *incoming = &ledger->incoming;
+    for (size_t i = incoming->taken; i < incoming->count; i++) found |= incoming->messages[i].kind == SHD_MESSAGE_STOP;
     pthread_mutex_unlock(&ledger->lock);
     return found;
 }
@@ -93,16 +107,16 @@ const char *shd_ledger_broken(shd_ledger *ledger) {
 
 static void say_broken(shd_ledger *ledger) {
     pthread_mutex_lock(&ledger->lock);
-    snprintf(ledger->cause, sizeof ledger->cause, "%s", sherd_last_error());
+    if (!ledger->cause[0]) snprintf(ledger->cause, sizeof ledger->cause, "%s", sherd_last_error());
     pthread_mutex_unlock(&ledger->lock);
     wake(ledger);
 }
 
-/* --- writing ------------------------------------------------------------------------------------------------------ */
+/* --- the thread that writes --------------------------------------------------------------------------------------- */
 
 /* Whoever takes a number from the counter may die before the message is there; node 0 then fills the gap (add_lost), and the
  * one that was only slow finds its place taken and takes another number. */
-sherd_status shd_ledger_add(shd_ledger *ledger, const shd_message *message) {
+static sherd_status write_message(shd_ledger *ledger, const shd_message *message) {
     char line[SHD_MESSAGE_BYTES], key[SHD_LEDGER_KEY_BYTES];
     int64_t number;
     bool added = false;
@@ -113,6 +127,35 @@ sherd_status shd_ledger_add(shd_ledger *ledger, const shd_message *message) {
         SHD_TRY(shd_store_compare_set(ledger->config.writer, key, NULL, 0, line, strlen(line), &added));
     }
     return SHERD_OK;
+}
+
+/* False: no more will come. */
+static bool await_outgoing(shd_ledger *ledger, shd_message *message) {
+    pthread_mutex_lock(&ledger->lock);
+    bool there;
+    while (!(there = queue_take(&ledger->outgoing, message)) && !ledger->closed)
+        pthread_cond_wait(&ledger->more, &ledger->lock);
+    there &= !ledger->cause[0];
+    pthread_mutex_unlock(&ledger->lock);
+    return there;
+}
+
+static void *run_writing(void *user) {
+    shd_ledger *ledger = user;
+    for (shd_message message; await_outgoing(ledger, &message);)
+        if (write_message(ledger, &message) != SHERD_OK) {
+            say_broken(ledger);
+            break;
+        }
+    return NULL;
+}
+
+sherd_status shd_ledger_add(shd_ledger *ledger, const shd_message *message) {
+    pthread_mutex_lock(&ledger->lock);
+    sherd_status status = queue_add(&ledger->outgoing, message);
+    pthread_cond_signal(&ledger->more);
+    pthread_mutex_unlock(&ledger->lock);
+    return status;
 }
 
 sherd_status shd_ledger_number(shd_ledger *ledger, int32_t *launcher) {
@@ -126,7 +169,7 @@ sherd_status shd_ledger_count(shd_ledger *ledger, int64_t *count) {
     return shd_store_add(ledger->config.writer, count_key, 0, count);
 }
 
-/* --- the thread: node 0 looks after the others -------------------------------------------------------------------- */
+/* --- the thread that reads: node 0 looks after the others --------------------------------------------------------- */
 
 /* Puts the message where the next one is awaited, if nobody else comes first; it is read there like any other, else tried
  * again at the next beat. */
@@ -196,7 +239,7 @@ static sherd_status read_next(shd_ledger *ledger, int64_t *next, double wait_s) 
     bool read = shd_message_read(line, &message);
     shd_free(line);
     *next += 1;
-    return read ? keep_locked(ledger, &message)
+    return read ? keep(ledger, &message)
                 : shd_fail(SHERD_COMM, "another node says what this build does not know; all must run the same");
 }
 
@@ -215,13 +258,35 @@ static sherd_status read_on(shd_ledger *ledger) {
     return SHERD_OK;
 }
 
-static void *run_thread(void *user) {
+static void *run_reading(void *user) {
     shd_ledger *ledger = user;
     if (read_on(ledger) != SHERD_OK && !atomic_load(&ledger->closing)) say_broken(ledger);
     return NULL;
 }
 
 /* --- opening and closing ------------------------------------------------------------------------------------------ */
+
+static sherd_status start_thread(shd_ledger *ledger, pthread_t *thread, void *(*run)(void *)) {
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int cause = pthread_create(thread, NULL, run, ledger);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return cause ? shd_fail(SHERD_INTERNAL, "no thread to talk to other nodes: %s", strerror(cause)) : SHERD_OK;
+}
+
+static void end_reading(shd_ledger *ledger) {
+    atomic_store(&ledger->closing, true);
+    pthread_join(ledger->reading, NULL);
+}
+
+static void end_writing(shd_ledger *ledger) {
+    pthread_mutex_lock(&ledger->lock);
+    ledger->closed = true;
+    pthread_cond_signal(&ledger->more);
+    pthread_mutex_unlock(&ledger->lock);
+    pthread_join(ledger->writing, NULL);
+}
 
 static sherd_status start(shd_ledger *ledger) {
     const shd_ledger_config *config = &ledger->config;
@@ -232,19 +297,18 @@ static sherd_status start(shd_ledger *ledger) {
     store.user = ledger;
     store.call_timeout_s = config->lost_after_s;
     SHD_TRY(shd_store_connect(&store, &ledger->reader));
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    int cause = pthread_create(&ledger->thread, NULL, run_thread, ledger);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    if (!cause) return SHERD_OK;
-    shd_store_close(ledger->reader);
-    return shd_fail(SHERD_INTERNAL, "no thread to hear other nodes: %s", strerror(cause));
+    SHD_TRY(start_thread(ledger, &ledger->reading, run_reading));
+    sherd_status status = start_thread(ledger, &ledger->writing, run_writing);
+    if (status != SHERD_OK) end_reading(ledger);
+    return status;
 }
 
 static void release(shd_ledger *ledger) {
+    shd_store_close(ledger->reader);
+    pthread_cond_destroy(&ledger->more);
     pthread_mutex_destroy(&ledger->lock);
-    shd_free(ledger->messages);
+    shd_free(ledger->incoming.messages);
+    shd_free(ledger->outgoing.messages);
     shd_free(ledger->pulses);
     shd_free(ledger);
 }
@@ -255,6 +319,7 @@ sherd_status shd_ledger_open(const shd_ledger_config *config, shd_ledger **out) 
     ledger->config = *config;
     ledger->opener = pthread_self();
     pthread_mutex_init(&ledger->lock, NULL);
+    pthread_cond_init(&ledger->more, NULL);
     sherd_status status = start(ledger);
     if (status != SHERD_OK) {
         release(ledger);
@@ -266,8 +331,7 @@ sherd_status shd_ledger_open(const shd_ledger_config *config, shd_ledger **out) 
 
 void shd_ledger_close(shd_ledger *ledger) {
     if (!ledger) return;
-    atomic_store(&ledger->closing, true);
-    pthread_join(ledger->thread, NULL);
-    shd_store_close(ledger->reader);
+    end_writing(ledger);
+    end_reading(ledger);
     release(ledger);
 }

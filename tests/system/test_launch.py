@@ -540,6 +540,27 @@ def check_slow_leave(bench):
         nodes.launchers[0].need_end(5, "exit code 5", within_s=1)
 
 
+def check_first_node_that_hangs(bench):
+    """Node 0 answers nothing: the others watch their ranks all the same."""
+    script = "trap 'echo usr1 >$DIR/usr1' USR1; trap '' TERM; echo $$ >$DIR/up$RANK; while [ $RANK != 1 ] || [ ! -e $DIR/go ]; do sleep 0.05; done; exit 5"
+    conf = ["--rdzv-conf", "keep_alive_interval=5,keep_alive_max_attempt=8"]
+    with Nodes(bench, ["echo up >$DIR/up0; sleep 60", script], conf, more=[["-n", "1"], ["-n", "2"]]) as nodes:
+        wait_for(nodes.folder, "up0", "up1", "up2")
+        nodes.launchers[0].process.send_signal(signal.SIGSTOP)
+        time.sleep(0.3)
+        with open(os.path.join(nodes.folder, "go"), "w") as file:
+            file.write("go")
+        wait_until(lambda: not is_alive(int(text(nodes.folder, "up1"))), "rank 1 does not fail")
+        time.sleep(0.3)
+        nodes.launchers[1].process.send_signal(signal.SIGUSR1)
+        wait_for(nodes.folder, "usr1")
+        began = time.monotonic()
+        wait_until(lambda: not is_alive(int(text(nodes.folder, "up2"))), "rank 2 is not ended")
+        need(time.monotonic() - began < 10, "rank 2 is ended late")
+        nodes.launchers[0].process.send_signal(signal.SIGCONT)
+        nodes.need_ends(5, r"rank 1 of 3 \(node 1, .*\) failed with exit code 5", within_s=20)
+
+
 def check_stopped_node(bench):
     """A node that stands still for a moment is not lost."""
     with Nodes(bench, ["echo up >$DIR/up$RANK; sleep 3"] * 2, ranks=1) as nodes:
