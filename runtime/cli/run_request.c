@@ -196,6 +196,7 @@ bool shd_run_request_check(shd_run_request *request, const shd_command *command)
     if (!request->endpoint_host[0]) {
         snprintf(request->endpoint_host, sizeof request->endpoint_host, "%s", request->master_host);
         request->endpoint_port = request->master_port ? request->master_port : STATIC_PORT;
+        request->master_port = 0; /* the launchers have it: that of the ranks is another */
     }
     if (!request->endpoint_port) request->endpoint_port = C10D_PORT;
     if (!request->endpoint_host[0]) {
@@ -245,7 +246,8 @@ static bool fill_nodes(shd_run_request *request) {
     nodes->host = request->endpoint_host;
     nodes->port = request->endpoint_port;
     nodes->job = request->id ? request->id : "";
-    nodes->local_address = request->local_host[0] ? request->local_host : NULL;
+    if (request->master_host[0]) nodes->local_address = request->master_host;
+    if (request->local_host[0]) nodes->local_address = request->local_host;
     nodes->join_timeout_s = request->join_timeout_s;
     nodes->beat_s = request->beat_s;
     nodes->lost_after_s = request->beat_s * request->beats;

@@ -42,13 +42,12 @@ enum {
          "keep_alive_max_attempt (8): a node that is silent for so many intervals is lost."},                          \
         {SHD_RUN_STANDALONE, "standalone", NULL, "One node; whatever is said of a rendezvous is ignored."},            \
         {SHD_RUN_MASTER_ADDRESS, "master-addr", "HOST",                                                                \
-         "MASTER_ADDR of the ranks (default 127.0.0.1); of several nodes without --rdzv-endpoint:\n"                   \
-         "node 0."},                                                                                                   \
+         "MASTER_ADDR of the ranks (default 127.0.0.1; of several nodes node 0, as --rdzv-endpoint has\n"              \
+         "it); of several nodes without --rdzv-endpoint: node 0."},                                                    \
         {SHD_RUN_MASTER_PORT, "master-port", "PORT",                                                                   \
-         "MASTER_PORT of the ranks (default: a free one); of several nodes without --rdzv-endpoint:\n"                 \
-         "where they meet (default 29500)."},                                                                          \
-        {SHD_RUN_LOCAL_ADDRESS, "local-addr", "HOST",                                                                  \
-         "Given to node 0: MASTER_ADDR of the ranks, where it is not --rdzv-endpoint's HOST."},                        \
+         "MASTER_PORT of the ranks (default: one that is free on the host of rank 0); of several nodes\n"              \
+         "without --rdzv-endpoint: where they meet (default 29500)."},                                                 \
+        {SHD_RUN_LOCAL_ADDRESS, "local-addr", "HOST", "Given to node 0: the same as --master-addr there."},            \
         {SHD_RUN_ROLE, "role", "NAME", "ROLE_NAME of the ranks (default: default)."},                                  \
         {'m', "module", "MODULE", "Run a Python module, as python -m does; what follows are its arguments."},          \
         {SHD_RUN_NO_PYTHON, "no-python", NULL, "Execute PROGRAM even if its name ends in .py."}, {                     \

@@ -65,7 +65,8 @@ static sherd_status run_at_port(launch_job *job, int32_t attempt, int port) {
 
 static sherd_status run_attempt(launch_job *job, int32_t attempt) {
     shd_port port = SHD_PORT_INIT;
-    int asked = job->nodes ? 0 : job->launch->master_port;
+    bool has_rank_0 = !job->nodes || shd_nodes_self(job->nodes) == 0;
+    int asked = has_rank_0 ? job->launch->master_port : 0;
     SHD_TRY(asked ? shd_port_check(asked) : shd_port_find(&port));
     sherd_status status = run_at_port(job, attempt, asked ? asked : port.number);
     shd_port_release(&port);

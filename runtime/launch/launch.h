@@ -43,9 +43,9 @@ typedef struct shd_launch {
     const char *role;           /* ROLE_NAME; NULL: "default" */
     const char *run_id;         /* NULL: a random one */
     const char *master_address; /* NULL: 127.0.0.1 */
-    int master_port;            /* 0: a free one, which nobody else is given meanwhile */
-    /* Several nodes, each with a launcher of its own; NULL: one. They say where rank 0 is, so master_address and
-     * master_port are not looked at; local_count and max_restarts in it are this launch's. */
+    int master_port; /* 0: a free one, which nobody else is given meanwhile. Of several nodes that of node 0 counts */
+    /* Several nodes, each with a launcher of its own; NULL: one. They say where rank 0 is, so master_address is not looked
+     * at; local_count and max_restarts in it are this launch's. */
     const shd_nodes_config *nodes;
     const struct shd_affinity *affinity; /* where ranks run, and their threads; NULL: where this process may */
     /* What becomes of the output of ranks; knows after each attempt how they ended. NULL: ranks write where this process

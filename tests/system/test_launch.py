@@ -40,10 +40,10 @@ class Bench:
         return path
 
 
-def free_port(family=socket.AF_INET):
+def free_port(family=socket.AF_INET, below=0):
     """One that nobody is given by chance meanwhile: outside the range from which the kernel gives ports."""
     low = int(read("/proc/sys/net/ipv4/ip_local_port_range").split()[0])
-    for port in range(low - 1 - os.getpid() % 5000, 1024, -1):
+    for port in range((below or low - os.getpid() % 5000) - 1, 1024, -1):
         with socket.socket(family) as probe:
             try:
                 probe.bind(("::1" if family == socket.AF_INET6 else "127.0.0.1", port))
@@ -474,6 +474,26 @@ def has_ipv6():
         return True
     except OSError:
         return False
+
+
+def check_master_of_nodes(bench):
+    """Address and port of rank 0 can be chosen where several nodes meet; a busy port is an error in seconds."""
+    port = free_port(below=free_port())
+    with Nodes(bench, [SHOW] * 2, ["--master-addr=node-0.example", f"--master-port={port}"]) as nodes:
+        nodes.need_ends(0)
+        for rank in range(4):
+            need(text(nodes.folder, f"id{rank}").startswith(f"{port}/"), text(nodes.folder, f"id{rank}"))
+            need("/node-0.example/" in text(nodes.folder, f"rank{rank}"), text(nodes.folder, f"rank{rank}"))
+    folder, options = bench.new_folder(), ["--nnodes=2", "--master-addr=127.0.0.1", f"--master-port={port}", *CONF]  # without an endpoint: where nodes meet
+    with Launcher(bench, folder, options, SHOW) as one, Launcher(bench, folder, options, SHOW) as other:
+        one.need_end(0)
+        other.need_end(0)
+    need(int(text(folder, "id0").split("/")[0]) != port and "/127.0.0.1/" in text(folder, "rank0"), text(folder, "id0"))
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        with Nodes(bench, [SHOW] * 2, [f"--master-port={taken.getsockname()[1]}"]) as nodes:
+            nodes.launchers[0].need_end(1, f"port {taken.getsockname()[1]} cannot be used", within_s=10)
 
 
 def check_failing_rank(bench):
