@@ -70,7 +70,7 @@ static sherd_status add_file(manifest *to, const char *key, int32_t source, cons
     json_t *entry = json_object();
     json_object_set_new(entry, "key", json_string(key));
     if (source >= 0) json_object_set_new(entry, "source", json_integer(source));
-    json_object_set_new(entry, "path", json_string(path));
+    json_object_set_new(entry, "path", shd_json_from_text(path));
     json_object_set_new(entry, "bytes", json_integer(file.bytes));
     if (fstat(file.descriptor, &about) == 0)
         json_object_set_new(entry, "modified", json_integer((json_int_t)about.st_mtim.tv_sec));

@@ -1,12 +1,13 @@
 #include "runtime/cli/doctor_report.h"
 
+#include "io/json.h"
+#include "runtime/base/utf8.h"
 #include "runtime/cli/options.h"
 #include "runtime/cli/verdict.h"
 
 #include <math.h>
 #include <sherd/version.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
@@ -24,9 +25,17 @@ void shd_doctor_report_init(shd_doctor_report *report, bool json) {
 
 /* --- text --------------------------------------------------------------------------------------------------------- */
 
-/* Names of files may hold anything: what would move the cursor does not. */
+/* Names of files may hold anything: what would move the cursor, and what is no character, does not. */
 static void print_text(const char *text) {
-    for (; *text; text++) putchar((unsigned char)*text < ' ' || *text == 127 ? '?' : *text);
+    uint32_t code;
+    for (size_t left = strlen(text), bytes; left > 0; text += bytes, left -= bytes) {
+        int length = shd_utf8_read(text, left, &code);
+        bytes = length ? (size_t)length : 1;
+        if (length && shd_utf8_shows(code))
+            fwrite(text, 1, bytes, stdout);
+        else
+            putchar('?');
+    }
 }
 
 static void print_finding(const shd_finding *finding) {
@@ -41,17 +50,6 @@ static void print_finding(const shd_finding *finding) {
 
 /* --- JSON --------------------------------------------------------------------------------------------------------- */
 
-/* A text as JSON has it: bytes that are no UTF-8 become '?'. */
-static json_t *text_json(const char *text) {
-    json_t *whole = json_string(text);
-    char *copy = whole ? NULL : strdup(text);
-    for (char *at = copy; at && *at; at++)
-        if ((unsigned char)*at >= 128) *at = '?';
-    if (copy) whole = json_string(copy);
-    free(copy);
-    return whole;
-}
-
 /* JSON has no words for what is not finite: metrics.jsonl has texts. */
 static json_t *number_json(double number) {
     if (!isfinite(number)) return json_string(isnan(number) ? "nan" : number > 0 ? "inf" : "-inf");
@@ -65,8 +63,8 @@ static json_t *finding_json(const shd_finding *finding) {
         json_object_set_new(values, finding->values[i].name, number_json(finding->values[i].number));
     json_t *json =
         json_pack("{s:s, s:s, s:o, s:f, s:o}", "check", finding->check, "state", shd_check_state_text(finding->state),
-                  "text", text_json(finding->text), "ms", finding->ms, "values", values);
-    if (finding->advice[0]) json_object_set_new(json, "advice", text_json(finding->advice));
+                  "text", shd_json_from_text(finding->text), "ms", finding->ms, "values", values);
+    if (finding->advice[0]) json_object_set_new(json, "advice", shd_json_from_text(finding->advice));
     if (finding->state == SHD_CHECK_ERROR)
         json_object_set_new(json, "cause", json_string(sherd_status_text(finding->status)));
     return json;
@@ -74,8 +72,8 @@ static json_t *finding_json(const shd_finding *finding) {
 
 static bool print_json(const shd_doctor_report *report, const char *job, const char *verdict, double seconds) {
     json_t *whole = json_pack("{s:s, s:o?, s:s, s:i, s:i, s:f, s:O}", "sherd", SHERD_VERSION, "job",
-                              job ? text_json(job) : NULL, "verdict", verdict, "errors", report->errors, "warnings",
-                              report->warnings, "seconds", seconds, "checks", report->json);
+                              job ? shd_json_from_text(job) : NULL, "verdict", verdict, "errors", report->errors,
+                              "warnings", report->warnings, "seconds", seconds, "checks", report->json);
     bool written = whole && json_dumpf(whole, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(9)) == 0;
     json_decref(whole);
     putchar('\n');

@@ -165,7 +165,8 @@ typedef struct shd_program {
  *
  * TRAIN: COUNT; `micro_steps` ≥ 1 times the events of the plan, the last time with the sums over the replicas; NORM of
  * every unit; VERDICT. UPDATE follows VERDICT with `late` (gradients are clipped, or a step may be skipped), with
- * whole tensors, and in fp16, whose steps may be skipped in any case; else UPDATE u follows NORM u inside backward, and all come before VERDICT.
+ * whole tensors, and in fp16, whose steps may be skipped in any case; else UPDATE u follows NORM u inside backward, and
+ * all come before VERDICT.
  * EVALUATE: forward only, `micro_steps` ≥ 1 times, then VERDICT.
  * PROLOGUE: run once after fill or load, when every rank has set its shards. `micro_steps` does not matter to it.
  * SAVE: SAVE of every unit, then COMMIT: a save that is waited for, between steps. The same holds of `micro_steps`.

@@ -1,5 +1,6 @@
 #include "runtime/train/machine.h"
 
+#include "io/json.h"
 #include "runtime/base/cgroup.h"
 #include "runtime/base/utf8.h"
 #include "runtime/model/model.h"
@@ -33,12 +34,6 @@ static bool find_line(const char *path, const char *key, const char *between, ch
     return found;
 }
 
-/* json_string refuses what is no UTF-8; a file of the kernel's should not cost the record. */
-static json_t *text_json(const char *text) {
-    json_t *made = json_string(text);
-    return made ? made : json_string("?");
-}
-
 /* --- kernel and processor ----------------------------------------------------------------------------------------- */
 
 json_t *shd_machine_kernel_json(void) {
@@ -46,12 +41,12 @@ json_t *shd_machine_kernel_json(void) {
     char distribution[LINE_BYTES];
     json_t *kernel = json_object();
     if (uname(&names) == 0) {
-        json_object_set_new(kernel, "system", text_json(names.sysname));
-        json_object_set_new(kernel, "release", text_json(names.release));
-        json_object_set_new(kernel, "machine", text_json(names.machine));
+        json_object_set_new(kernel, "system", shd_json_from_text(names.sysname));
+        json_object_set_new(kernel, "release", shd_json_from_text(names.release));
+        json_object_set_new(kernel, "machine", shd_json_from_text(names.machine));
     }
     if (find_line("/etc/os-release", "PRETTY_NAME=", "\"", distribution))
-        json_object_set_new(kernel, "distribution", text_json(distribution));
+        json_object_set_new(kernel, "distribution", shd_json_from_text(distribution));
     return kernel;
 }
 
@@ -81,13 +76,14 @@ json_t *shd_machine_cpu_json(void) {
     cpu_set_t allowed;
     char kernels[256];
     json_t *cpu = json_object();
-    if (find_line("/proc/cpuinfo", "model name", "\t: ", model)) json_object_set_new(cpu, "model", text_json(model));
+    if (find_line("/proc/cpuinfo", "model name", "\t: ", model))
+        json_object_set_new(cpu, "model", shd_json_from_text(model));
     json_object_set_new(cpu, "cores", json_integer(sysconf(_SC_NPROCESSORS_ONLN)));
     if (sched_getaffinity(0, sizeof allowed, &allowed) == 0)
         json_object_set_new(cpu, "usable_cores", json_integer(CPU_COUNT(&allowed)));
     json_object_set_new(cpu, "features", features_json());
     shd_model_kernels(kernels, sizeof kernels);
-    json_object_set_new(cpu, "computes_with", text_json(kernels));
+    json_object_set_new(cpu, "computes_with", shd_json_from_text(kernels));
     return cpu;
 }
 
@@ -99,7 +95,7 @@ static json_t *node_json(int node) {
     if (!find_line(path, "", "", cpus)) return NULL;
     json_t *json = json_object();
     json_object_set_new(json, "node", json_integer(node));
-    json_object_set_new(json, "cpus", text_json(cpus));
+    json_object_set_new(json, "cpus", shd_json_from_text(cpus));
     snprintf(path, sizeof path, "/sys/devices/system/node/node%d/meminfo", node);
     snprintf(key, sizeof key, "Node %d MemTotal:", node);
     if (find_line(path, key, " ", total))
@@ -134,7 +130,7 @@ static int add_library(struct dl_phdr_info *about, size_t size, void *user) {
     char file[PATH_MAX];
     const char *name = about->dlpi_name ? last_part(about->dlpi_name) : "";
     if (strstr(name, ".so") && !strstr(name, "vdso")) /* the kernel's own is no file */
-        json_object_set_new(user, name, text_json(realpath(about->dlpi_name, file) ? last_part(file) : name));
+        json_object_set_new(user, name, shd_json_from_text(realpath(about->dlpi_name, file) ? last_part(file) : name));
     return 0;
 }
 
@@ -144,6 +140,6 @@ json_t *shd_machine_libraries_json(void) {
     shd_model_library(products, sizeof products);
     dl_iterate_phdr(add_library, libraries);
     json_object_set_new(libraries, "glibc", json_string(gnu_get_libc_version()));
-    json_object_set_new(libraries, "products", text_json(products));
+    json_object_set_new(libraries, "products", shd_json_from_text(products));
     return libraries;
 }

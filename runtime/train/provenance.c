@@ -44,10 +44,7 @@ static json_t *command_json(void) {
     if (got < 0) got = 0;
     text[got] = 0;
     for (const char *word = text; word < text + got; word += strlen(word) + 1)
-        if (strncmp(word, "--as-rank=", 10) != 0) {
-            json_t *json = json_string(word);
-            json_array_append_new(list, json ? json : json_string("?"));
-        }
+        if (strncmp(word, "--as-rank=", 10) != 0) json_array_append_new(list, shd_json_from_text(word));
     return list;
 }
 
@@ -116,15 +113,14 @@ static sherd_status fill(json_t *to, const shd_provenance *about) {
     json_object_set_new(to, "format", json_integer(1));
     json_object_set_new(to, "time", time_json());
     json_object_set_new(to, "command", command_json());
-    if (getcwd(folder, sizeof folder)) json_object_set_new(to, "working_directory", json_string(folder));
+    if (getcwd(folder, sizeof folder)) json_object_set_new(to, "working_directory", shd_json_from_text(folder));
     json_object_set_new(to, "first_step", json_integer(about->first_step));
-    if (about->resumed_from) json_object_set_new(to, "resumed_from", json_string(about->resumed_from));
+    if (about->resumed_from) json_object_set_new(to, "resumed_from", shd_json_from_text(about->resumed_from));
     json_object_set_new(to, "sherd", sherd_json());
     json_object_set_new(to, "libraries", shd_machine_libraries_json());
     json_object_set_new(to, "hosts", hosts_json(about->recorder));
     json_object_set_new(to, "kernel", shd_machine_kernel_json());
     json_object_set_new(to, "cpu", shd_machine_cpu_json());
-    json_object_set_new(to, "gpus", json_array());
     json_object_set_new(to, "memory", shd_machine_memory_json());
     json_object_set_new(to, "mesh", mesh_json(about));
     json_object_set_new(to, "plan", plan_json(about->plan));

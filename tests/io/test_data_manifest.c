@@ -153,6 +153,17 @@ Test(data_manifest, sums_nothing_that_slow_storage_does_not_give_in_time) {
     check_slow(1 << 20);
 }
 
+Test(data_manifest, a_path_that_is_no_text_is_told_as_far_as_it_is_one) {
+    const shd_manifest_limits limits = SHD_MANIFEST_LIMITS;
+    free(write_random("b.txt", 10));
+    free(write_random("a\xff\xc3\xa9\xc3.txt", 10));
+    free(write_random("v.txt", 10));
+    json_t *list = make(&limits, SHERD_OK);
+    const char *path = text_at(list, 1, "path");
+    cr_assert(path && !strcmp(strrchr(path, '/'), "/a?\xc3\xa9?.txt"), "%s", path);
+    json_decref(list);
+}
+
 Test(data_manifest, names_a_file_that_is_gone) {
     const shd_manifest_limits limits = SHD_MANIFEST_LIMITS;
     write_text("a1.txt", "text");

@@ -97,7 +97,15 @@ static sherd_status backward(void *user, const sherd_view *view) {
     return shd_feed_add(run->feed, run->session, &batch);
 }
 
-/* What is learnt by heart is learnt at the full rate at once, and without what keeps from it. */
+/* Few steps have no outliers; but a job that looks for some runs another program than one that does not. */
+static bool skips_none(void *user, const sherd_step_result *found) {
+    (void)user;
+    (void)found;
+    return false;
+}
+
+/* The job's own, so that its own program is tried. What is learnt by heart is learnt at the full rate at once, and without
+ * what keeps from it. */
 static void choose_options(trial_run *run, const sherd_options *place) {
     static const char *const names[] = {[KIND_STEP] = "step", [KIND_OVERFIT] = "overfit", [KIND_COMPARE] = "compare"};
     sherd_options *options = &run->options;
@@ -108,8 +116,7 @@ static void choose_options(trial_run *run, const sherd_options *place) {
     options->rendezvous = run->rendezvous;
     options->timeout_s = fmin(options->timeout_s, MOST_WAIT_S);
     options->start_timeout_s = fmin(options->start_timeout_s, MOST_START_S);
-    options->on_nonfinite = SHERD_NONFINITE_ABORT;
-    options->judge = NULL;
+    if (options->judge) options->judge = skips_none;
     options->micro_steps = run->kind == KIND_COMPARE ? run->trial->compare_batches / options->world_size : 1;
     if (run->kind != KIND_OVERFIT) return;
     options->optimizer.schedule = SHERD_CONSTANT;
@@ -156,7 +163,11 @@ static void close_run(trial_run *run) {
 
 static sherd_status step(trial_run *run, sherd_step_result *result) {
     const sherd_callbacks callbacks = {.size = sizeof callbacks, .forward = forward, .backward = backward, .user = run};
-    return sherd_run_step(run->session, run->target_count, &callbacks, result);
+    char where[200];
+    SHD_TRY(sherd_run_step(run->session, run->target_count, &callbacks, result));
+    if (!result->nonfinite) return SHERD_OK;
+    shd_session_describe_nonfinite(run->session, result, where, sizeof where);
+    return shd_fail(SHERD_NUMERIC, "loss is %g and gradient norm is %g; %s", result->loss, result->grad_norm, where);
 }
 
 /* --- what is tried ------------------------------------------------------------------------------------------------ */
