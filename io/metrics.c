@@ -89,10 +89,8 @@ static sherd_status copy_range(const shd_metrics *metrics, int64_t first, int64_
     return shd_file_sync(to, aside);
 }
 
-/* Moves later rows aside and cuts the file to those before `first_step`. */
-static sherd_status trim(shd_metrics *metrics, int64_t first_step) {
-    int64_t keep_bytes = 0, whole_bytes = 0;
-    SHD_TRY(scan(metrics->path, first_step, &keep_bytes, &whole_bytes, &metrics->counted));
+/* Moves the rows behind `keep_bytes` aside, and cuts the file there. */
+static sherd_status cut(shd_metrics *metrics, int64_t keep_bytes, int64_t whole_bytes) {
     if (whole_bytes > keep_bytes) {
         char aside[PATH_MAX + 16];
         int file;
@@ -106,6 +104,13 @@ static sherd_status trim(shd_metrics *metrics, int64_t first_step) {
                         strerror(errno));
     metrics->length_bytes = keep_bytes;
     return SHERD_OK;
+}
+
+/* Cuts what an earlier run left to the rows before `first_step`. */
+static sherd_status trim(shd_metrics *metrics, int64_t first_step) {
+    int64_t keep_bytes = 0, whole_bytes = 0;
+    SHD_TRY(scan(metrics->path, first_step, &keep_bytes, &whole_bytes, &metrics->counted));
+    return cut(metrics, keep_bytes, whole_bytes);
 }
 
 static sherd_status open_file(shd_metrics *metrics, const char *dir, int64_t first_step) {
@@ -177,4 +182,32 @@ sherd_status shd_metrics_write(shd_metrics *metrics, const shd_metrics_row *row)
         metrics->kept_bytes += text.length;
     }
     return status;
+}
+
+/* --- taking back -------------------------------------------------------------------------------------------------- */
+
+/* Where the last row that ends at `end` begins; a line that is too long for a row is taken apart. `out` is the row. */
+static sherd_status read_last_row(const shd_metrics *metrics, int64_t end, char out[SHD_METRICS_ROW_BYTES],
+                                  int64_t *first) {
+    int64_t bytes = shd_min(end, SHD_METRICS_ROW_BYTES);
+    SHD_TRY(shd_file_read(metrics->file, metrics->path, end - bytes, out, bytes));
+    const char *before = memrchr(out, '\n', (size_t)bytes - 1);
+    int64_t skipped = before ? before + 1 - out : 0;
+    memmove(out, out + skipped, (size_t)(bytes - skipped));
+    *first = end - bytes + skipped;
+    return SHERD_OK;
+}
+
+sherd_status shd_metrics_go_back(shd_metrics *metrics, int64_t first_step) {
+    char row[SHD_METRICS_ROW_BYTES];
+    shd_metrics_counts counted = {0};
+    SHD_TRY(shd_metrics_flush(metrics));
+    int64_t end = metrics->length_bytes;
+    for (int64_t first; end > 0; end = first) {
+        SHD_TRY(read_last_row(metrics, end, row, &first));
+        if (is_earlier_row(row, (size_t)(end - first), first_step, &counted)) break;
+    }
+    SHD_TRY(cut(metrics, end, metrics->length_bytes));
+    metrics->counted = counted;
+    return SHERD_OK;
 }

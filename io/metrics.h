@@ -84,6 +84,9 @@ void shd_metrics_format(const shd_metrics_row *row, shd_json_line *out);
  * follows a line that is no row, move to the first free `metrics.jsonl.N`, N from 1; a torn last line is dropped.
  * Owns: close *out with shd_metrics_close. Fails: IO, DATA (someone cuts the file meanwhile), MEMORY. */
 sherd_status shd_metrics_open(const char *dir, int64_t first_step, shd_metrics **out);
+/* Takes back the rows from `first_step` on, as opening would move them; rows that were kept are written before. What
+ * stays is not read again: it takes time for the rows that go alone. Fails: likewise. */
+sherd_status shd_metrics_go_back(shd_metrics *metrics, int64_t first_step);
 /* What the last row before first_step says of all steps so far; zero without one, or where it is of a version that did
  * not count. */
 typedef struct shd_metrics_counts {
@@ -93,8 +96,8 @@ shd_metrics_counts shd_metrics_counted(const shd_metrics *metrics);
 /* Accepts NULL. */
 void shd_metrics_close(shd_metrics *metrics);
 
-/* Appends one row; allocates nothing. On failure the file is as before, and the row is kept, the first few of them, to be
- * written before the next one, so that none is left out in between. Fails: IO. */
+/* Appends one row; allocates nothing. On failure the file is as before, and the row is kept, the first few of them, to
+ * be written before the next one, so that none is left out in between. Fails: IO. */
 sherd_status shd_metrics_write(shd_metrics *metrics, const shd_metrics_row *row);
 /* Writes the rows that were kept, if there are any. Fails likewise. */
 sherd_status shd_metrics_flush(shd_metrics *metrics);

@@ -1,5 +1,5 @@
-/* A run of a job on this rank, from its start to its end: what the files of the job loop share. train.c leads it, row.c tells
- * of its steps, rollback.c takes steps back. */
+/* A run of a job on this rank, from its start to its end: what the files of the job loop share. train.c leads it,
+ * row.c tells of its steps, rollback.c takes steps back. */
 #ifndef SHD_TRAIN_JOB_RUN_H
 #define SHD_TRAIN_JOB_RUN_H
 
@@ -46,8 +46,8 @@ shd_resume_place shd_job_run_place(const shd_job_run *run);
 
 /* Puts the run where run->from says. */
 void shd_job_run_take_place(shd_job_run *run);
-/* Fills the session from run->from, which may become an older checkpoint by that, and puts the run there. Collective. Fails:
- * as shd_fill_session. */
+/* Fills the session from run->from, which may become an older checkpoint by that, and puts the run there. Collective.
+ * Fails: as shd_fill_session. */
 sherd_status shd_job_run_fill(shd_job_run *run);
 /* Makes run->training, and starts it at shd_job_run_place. Fails: as shd_job_create_feed and shd_feed_start. */
 sherd_status shd_job_run_start_feed(shd_job_run *run);

@@ -98,6 +98,16 @@ void shd_journal_add(shd_journal *journal, shd_metrics_row *row, bool nonfinite)
     write_scalars(journal, row);
 }
 
+sherd_status shd_journal_go_back(shd_journal *journal, int64_t first_step) {
+    SHD_TRY(shd_metrics_go_back(journal->metrics, first_step));
+    journal->counted = shd_metrics_counted(journal->metrics);
+    if (!journal->board) return SHERD_OK;
+    shd_tensorboard_close(journal->board);
+    journal->board = NULL;
+    open_board(journal, first_step);
+    return SHERD_OK;
+}
+
 /* --- the end ------------------------------------------------------------------------------------------------------ */
 
 sherd_status shd_journal_status(const shd_journal *journal) { return journal->status; }

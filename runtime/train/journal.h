@@ -22,6 +22,10 @@ void shd_journal_close(shd_journal *journal);
  * rows that log.every picks, one a second at most, and in the first. `nonfinite`: loss or gradients were not finite. */
 void shd_journal_add(shd_journal *journal, shd_metrics_row *row, bool nonfinite);
 
+/* Takes back the rows from `first_step` on; those that could not be written, too. That one could not is still
+ * remembered. Fails: as shd_metrics_go_back. */
+sherd_status shd_journal_go_back(shd_journal *journal, int64_t first_step);
+
 /* OK, or why a row could not be written; then each further row is only kept, as far as there is room. */
 sherd_status shd_journal_status(const shd_journal *journal);
 /* At the end of the run, `step` steps being done and saved. Fails: as the row that could not be written, after one more

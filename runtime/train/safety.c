@@ -201,17 +201,17 @@ static action choose(const shd_safety *safety, const sherd_step_result *result) 
     return result->nonfinite ? of_nonfinite[safety->job->run.on_nonfinite] : of_outlier[safety->job->run.on_outlier];
 }
 
-/* Counts it, and returns how many that makes in a row. */
+/* The how manieth rollback in a row one to `saved_step` is. */
+static int64_t number_rollback(const shd_safety_state *state, int64_t saved_step) {
+    return saved_step > state->rollback_step ? 1 : state->rollbacks_in_row + 1;
+}
+
+/* Counts it, and returns how many that makes in a row. A rollback counts when it is done: where it ends is known then.
+ * */
 static int64_t count(shd_safety *safety, const shd_safety_place *place, action wanted) {
     shd_safety_state *state = &safety->state;
-    if (wanted == SKIP) {
-        state->skipped_count++;
-        return ++state->bad_in_row;
-    }
-    if (wanted != ROLL_BACK) return state->bad_in_row + 1;
-    if (place->saved_step > state->rollback_step) state->rollbacks_in_row = 0;
-    state->rollback_step = place->saved_step;
-    return ++state->rollbacks_in_row;
+    if (wanted == SKIP) return ++state->bad_in_row;
+    return wanted == ROLL_BACK ? number_rollback(state, place->saved_step) : state->bad_in_row + 1;
 }
 
 /* That is no bad step, and no good one either. */
@@ -261,18 +261,24 @@ sherd_status shd_safety_conclude(shd_safety *safety, const sherd_step_result *re
     action wanted = choose(safety, result);
     int64_t in_row = wanted == WARN ? 1 : count(safety, place, wanted);
     bool ends = wanted == ABORT || (wanted != WARN && in_row >= safety->job->run.max_nonfinite);
-    tell(safety, result, place, in_row, ends ? ABORT : wanted);
+    if (ends || wanted != ROLL_BACK) tell(safety, result, place, in_row, ends ? ABORT : wanted);
     if (ends) return end(safety, result, in_row, wanted);
     if (wanted == WARN) take_good(safety, result);
     *rolls_back = wanted == ROLL_BACK;
     return SHERD_OK;
 }
 
-void shd_safety_go_back(shd_safety *safety, const shd_safety_state *then) {
+sherd_status shd_safety_go_back(shd_safety *safety, const sherd_step_result *result, const shd_safety_place *place,
+                                const shd_safety_state *then) {
     shd_safety_state *state = &safety->state;
+    state->rollbacks_in_row = number_rollback(state, place->saved_step);
+    state->rollback_step = place->saved_step;
+    bool ends = state->rollbacks_in_row >= safety->job->run.max_nonfinite;
+    tell(safety, result, place, state->rollbacks_in_row, ends ? ABORT : ROLL_BACK);
+    if (ends) return end(safety, result, state->rollbacks_in_row, ROLL_BACK);
     state->loss = then->loss;
     state->grad_norm = then->grad_norm;
     state->bad_in_row = then->bad_in_row;
-    state->rollback_count++;
     state->lr_factor *= safety->job->run.rollback_lr_factor;
+    return SHERD_OK;
 }

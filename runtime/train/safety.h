@@ -7,9 +7,9 @@
  *             batch; run.max_nonfinite times without a new checkpoint in between end the run
  *   abort     the run ends
  *
- * What fp16 skips to halve its loss scale is none of these. Each step of these kinds goes to log.dir/alerts.jsonl with its
- * batch, and to events.jsonl. Every rank decides, from what all ranks know alike; rank 0 logs and writes. Threads: the
- * session's. */
+ * What fp16 skips to halve its loss scale is none of these. Each step of these kinds goes to log.dir/alerts.jsonl with
+ * its batch, and to events.jsonl. Every rank decides, from what all ranks know alike; rank 0 logs and writes. Threads:
+ * the session's. */
 #ifndef SHD_TRAIN_SAFETY_H
 #define SHD_TRAIN_SAFETY_H
 
@@ -23,8 +23,6 @@
 
 /* What of it a checkpoint keeps. */
 typedef struct shd_safety_state {
-    int64_t skipped_count;                   /* steps that were skipped by a policy above since step 0 */
-    int64_t rollback_count;                  /* since step 0 */
     int64_t bad_in_row;                      /* skipped ones, up to the newest step */
     int64_t rollbacks_in_row, rollback_step; /* since a checkpoint of more steps than that was complete; -1: none yet */
     double lr_factor;                        /* of all learning rates: run.rollback_lr_factor for each rollback */
@@ -34,7 +32,7 @@ typedef struct shd_safety_state {
 /* Where a run starts. */
 shd_safety_state shd_safety_start(const shd_job *job);
 
-/* As a note has it, {"skipped", "rollbacks", "skipped_in_row", "rollbacks_in_row", "rollback_step", "lr_factor", "window":
+/* As a note has it, {"skipped_in_row", "rollbacks_in_row", "rollback_step", "lr_factor", "window":
  * {"loss", "grad_norm"}}; NULL when memory is out. */
 json_t *shd_safety_json(const shd_safety_state *state);
 /* Reads it back; `json` NULL (a checkpoint of a version without it) is the start. Fails: DATA. */
@@ -68,17 +66,22 @@ bool shd_safety_judge(void *safety, const sherd_step_result *found);
 /* Whether a job's session needs it. */
 bool shd_safety_has_judge(const shd_job *job);
 
-/* Whether the step is one to go back for, unless it is the last one that max_nonfinite allows: then the save that is under
- * way is better ended first. */
+/* Whether the policy for such a step is to go back, be it the last one that max_nonfinite allows or not. The save that
+ * is under way is ended first. */
 bool shd_safety_rolls_back(shd_safety *safety, const sherd_step_result *result);
-/* After a step: counts it, tells of it, and says in *rolls_back whether the run is to go back. Allocates only when something
- * is to be told. Fails: NUMERIC, with the words "step N: …", when the run ends by it: on all ranks alike. */
+/* After a step: counts it, tells of it, and says in *rolls_back whether the run is to go back, which is told when it
+ * is back. Allocates only when something is to be told. Fails: NUMERIC, with the words "step N: …", when the run ends
+ * by it: on all ranks alike. */
 sherd_status shd_safety_conclude(shd_safety *safety, const sherd_step_result *result, const shd_safety_place *place,
                                  bool *rolls_back);
-/* Tells of a step that has failed in the session with NUMERIC, the last error being its cause. */
+/* Tells of a step that ends the run otherwise: it has failed in the session with NUMERIC, or there is no way back from
+ * it. */
 void shd_safety_tell_failure(shd_safety *safety, const sherd_step_result *result, const shd_safety_place *place);
 
-/* The run is back at a checkpoint that was made with `then`: takes over its windows, and lowers the learning rate. */
-void shd_safety_go_back(shd_safety *safety, const shd_safety_state *then);
+/* The run is back from this step at place->saved_step, a checkpoint that was made with `then`, or at its start: takes
+ * over its windows, lowers the learning rate, and tells of it. Fails: as shd_safety_conclude, when the checkpoint is
+ * an older one than was meant, so that this is one rollback too many without a new one. */
+sherd_status shd_safety_go_back(shd_safety *safety, const sherd_step_result *result, const shd_safety_place *place,
+                                const shd_safety_state *then);
 
 #endif

@@ -29,9 +29,7 @@ static json_t *window_json(const shd_outlier_window *window) {
 
 json_t *shd_safety_json(const shd_safety_state *state) {
     json_t *json = json_object(), *window = json_object();
-    bool good = json && window && add(json, "skipped", json_integer(state->skipped_count)) &&
-                add(json, "rollbacks", json_integer(state->rollback_count)) &&
-                add(json, "skipped_in_row", json_integer(state->bad_in_row)) &&
+    bool good = json && window && add(json, "skipped_in_row", json_integer(state->bad_in_row)) &&
                 add(json, "rollbacks_in_row", json_integer(state->rollbacks_in_row)) &&
                 add(json, "rollback_step", json_integer(state->rollback_step)) &&
                 add(json, "lr_factor", json_real(state->lr_factor)) && add(window, "loss", window_json(&state->loss)) &&
@@ -68,8 +66,6 @@ sherd_status shd_safety_read(const json_t *json, const shd_job *job, shd_safety_
     shd_safety_state state = shd_safety_start(job);
     if (json) {
         const json_t *window = json_object_get(json, "window");
-        SHD_TRY(shd_json_int(json, "skipped", 0, INT64_MAX, &state.skipped_count));
-        SHD_TRY(shd_json_int(json, "rollbacks", 0, INT64_MAX, &state.rollback_count));
         SHD_TRY(shd_json_int(json, "skipped_in_row", 0, INT64_MAX, &state.bad_in_row));
         SHD_TRY(shd_json_int(json, "rollbacks_in_row", 0, INT64_MAX, &state.rollbacks_in_row));
         SHD_TRY(shd_json_int(json, "rollback_step", -1, INT64_MAX, &state.rollback_step));

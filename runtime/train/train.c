@@ -1,7 +1,8 @@
 /* The job loop. A step: read data, run the step program, evaluate when it is due, write the row, show it, and begin a
- * save when one is due: the row of a step is always in its file before a checkpoint with that step is complete, so that a
- * run that goes on from it misses none. Of the session it uses the public interface, and two things a trainer outside would
- * not need: its pool, so that a rank computes with one set of threads, and its plan, to log what runs. */
+ * save when one is due: the row of a step is always in its file before a checkpoint with that step is complete, so
+ * that a run that goes on from it misses none. Of the session it uses the public interface, and two things a trainer
+ * outside would not need: its pool, so that a rank computes with one set of threads, and its plan, to log what runs.
+ * */
 #include "runtime/train/train.h"
 
 #include "runtime/base/clock.h"
@@ -143,7 +144,7 @@ static sherd_status compute_step(shd_job_run *run, int64_t target_count, sherd_s
 /* After its row: the step was bad, and ends the run, which saves nothing then, or takes it back. */
 static sherd_status settle_bad(shd_job_run *run, const sherd_step_result *result, sherd_status verdict) {
     if (verdict == SHERD_OK) {
-        SHD_TRY(shd_job_run_roll_back(run, result->flags & FLAG_SAVE));
+        SHD_TRY(advise(run, result->step, shd_job_run_roll_back(run, result, result->flags & FLAG_SAVE)));
         return run->summary.stopped || run->cut_short ? save_if_due(run, false) : SHERD_OK;
     }
     char cause[1000];

@@ -233,6 +233,47 @@ Test(metrics, go_on_counting_where_the_last_row_that_stays_was) {
     shd_metrics_close(metrics);
 }
 
+/* Nothing is read but the rows that go: what stays may have become anything meanwhile. */
+Test(metrics, of_steps_that_are_taken_back_go_aside_without_a_look_at_the_others) {
+    int64_t steps[64];
+    shd_metrics *metrics = NULL;
+    cr_assert_eq(shd_metrics_open("log", 0, &metrics), SHERD_OK);
+    for (int64_t step = 0; step < 20; step++) {
+        shd_metrics_row row = full_row(step % 3 ? &example_usage : NULL);
+        row.step = step;
+        row.skipped_steps = 10 + step;
+        cr_assert_eq(shd_metrics_write(metrics, &row), SHERD_OK);
+    }
+    FILE *file = fopen("log/metrics.jsonl", "r+");
+    fputs("[      ", file);
+    fclose(file);
+    cr_assert_eq(shd_metrics_go_back(metrics, 7), SHERD_OK, "%s", sherd_last_error());
+    cr_assert_eq(shd_metrics_counted(metrics).skipped_steps, 16);
+    shd_metrics_row row = example;
+    row.step = 7;
+    cr_assert_eq(shd_metrics_write(metrics, &row), SHERD_OK);
+    file = fopen("log/metrics.jsonl", "r+");
+    fputs("{\"step\"", file);
+    fclose(file);
+    read_steps("log/metrics.jsonl", steps);
+    for (int64_t step = 0; step < 8; step++) cr_assert_eq(steps[step], step);
+    cr_assert_eq(steps[8], -1);
+    read_steps("log/metrics.jsonl.1", steps);
+    for (int64_t step = 7; step < 20; step++) cr_assert_eq(steps[step - 7], step);
+    cr_assert_eq(steps[13], -1);
+    /* To the very start, and when there is nothing to take back. */
+    cr_assert_eq(shd_metrics_go_back(metrics, 8), SHERD_OK);
+    cr_assert_eq(access("log/metrics.jsonl.2", F_OK), -1);
+    cr_assert_eq(shd_metrics_go_back(metrics, 0), SHERD_OK);
+    cr_assert_eq(shd_metrics_go_back(metrics, 0), SHERD_OK);
+    cr_assert_eq(shd_metrics_counted(metrics).skipped_steps, 0);
+    shd_metrics_close(metrics);
+    read_steps("log/metrics.jsonl", steps);
+    cr_assert_eq(steps[0], -1);
+    read_steps("log/metrics.jsonl.2", steps);
+    cr_assert(steps[0] == 0 && steps[7] == 7 && steps[8] == -1);
+}
+
 /* Rows as version 0.1.0 wrote them before there were counters. */
 Test(metrics, of_older_versions_are_gone_on_from) {
     int64_t steps[64];
