@@ -1,5 +1,6 @@
 #include "runtime/launch/log_file.h"
 
+#include "runtime/base/memory.h"
 #include "runtime/base/status.h"
 
 #include <errno.h>
@@ -24,8 +25,9 @@ sherd_status shd_log_folder_make(const char *path, int *cause) {
         char kept = *at;
         *at = 0;
         struct stat info;
-        if (mkdir(part, 0777) < 0 && !(stat(part, &info) == 0 && S_ISDIR(info.st_mode))) {
-            *cause = errno == EEXIST ? ENOTDIR : errno;
+        int error = mkdir(part, 0777) < 0 ? errno : 0;
+        if (error && !(stat(part, &info) == 0 && S_ISDIR(info.st_mode))) {
+            *cause = error == EEXIST ? ENOTDIR : error;
             return shd_fail(SHERD_IO, "cannot make the folder %s: %s", part, strerror(*cause));
         }
         *at = kept;
@@ -33,24 +35,43 @@ sherd_status shd_log_folder_make(const char *path, int *cause) {
     }
 }
 
+/* Opens `path`, of which the last part is the file's name. Fails: IO; file->cause is errno, or 0. */
+static sherd_status open_path(shd_log_file *file, const char *path) {
+    char folder[PATH_MAX];
+    snprintf(folder, sizeof folder, "%.*s", (int)(strrchr(path, '/') - path), path);
+    int cause;
+    sherd_status status = shd_log_folder_make(folder, &cause);
+    if (status == SHERD_OK) {
+        file->fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+        if (file->fd >= 0) return SHERD_OK;
+        cause = errno;
+        status = shd_fail(SHERD_IO, "cannot open %s: %s", path, strerror(cause));
+    }
+    file->cause = cause;
+    return status;
+}
+
 sherd_status shd_log_file_open(shd_log_file *file, const char *folder, int32_t rank, const char *name) {
     *file = (shd_log_file){.fd = -1};
     char path[PATH_MAX];
-    int bytes = snprintf(path, sizeof path, "%s/%d", folder, rank);
-    if (bytes < 0 || (size_t)bytes + strlen(name) + 2 > sizeof path)
-        return shd_fail(SHERD_IO, "the path %.60s… is too long", folder);
-    sherd_status status = shd_log_folder_make(path, &file->cause);
-    if (status != SHERD_OK) return is_full(file->cause) ? SHERD_OK : status;
-    snprintf(path + bytes, sizeof path - (size_t)bytes, "/%s", name);
-    file->fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
-    if (file->fd >= 0) return SHERD_OK;
-    file->cause = errno;
-    return is_full(errno) ? SHERD_OK : shd_fail(SHERD_IO, "cannot open %s: %s", path, strerror(errno));
+    int bytes = snprintf(path, sizeof path, "%s/%d/%s", folder, rank, name);
+    if (bytes < 0 || (size_t)bytes >= sizeof path) return shd_fail(SHERD_IO, "the path %.60s… is too long", folder);
+    sherd_status status = open_path(file, path);
+    if (status == SHERD_OK || !is_full(file->cause)) return status;
+    file->path = shd_alloc((size_t)bytes + 1, 1);
+    if (file->path) memcpy(file->path, path, (size_t)bytes + 1);
+    return SHERD_OK;
+}
+
+static void forget_path(shd_log_file *file) {
+    shd_free(file->path);
+    file->path = NULL;
 }
 
 void shd_log_file_close(shd_log_file *file) {
     if (file->fd >= 0) close(file->fd);
     file->fd = -1;
+    forget_path(file);
 }
 
 /* How many of the bytes were written. */
@@ -69,7 +90,11 @@ static size_t write_all(shd_log_file *file, const char *bytes, size_t count) {
 }
 
 void shd_log_file_write(shd_log_file *file, const char *bytes, size_t count) {
-    if (file->fd < 0) return;
+    if (file->path && open_path(file, file->path) == SHERD_OK) forget_path(file);
+    if (file->fd < 0) {
+        file->missing += (int64_t)count;
+        return;
+    }
     if (file->missing > 0) {
         char note[96];
         int length = snprintf(note, sizeof note, "\n[sherd: %" PRId64 " bytes are missing here: %s]\n", file->missing,

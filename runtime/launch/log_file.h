@@ -11,11 +11,12 @@
 
 typedef struct shd_log_file {
     int fd;          /* -1: there is none */
+    char *path;      /* of one that the full disk had no room for, to be tried again; NULL: there is no such */
     int cause;       /* errno of the first write that failed; 0: none did */
     int64_t missing; /* bytes since the last that were written */
 } shd_log_file;
 
-/* Opens FOLDER/RANK/NAME, making folders as needed. Where the disk is full there is no file, and file->cause says so.
+/* Opens FOLDER/RANK/NAME, making folders as needed. Where the disk is full file->cause says so, and writing tries again.
  * Fails: IO. */
 sherd_status shd_log_file_open(shd_log_file *file, const char *folder, int32_t rank, const char *name);
 void shd_log_file_close(shd_log_file *file);
