@@ -62,8 +62,69 @@ static bool grow(shd_terminal *terminal, size_t bytes) {
     return true;
 }
 
+static void add_note(shd_terminal *terminal) {
+    terminal->count += (size_t)snprintf(
+        terminal->queue + terminal->first + terminal->count, NOTE_BYTES,
+        "%ssherd: %" PRId64 " lines of ranks are left out here: %s\n", terminal->torn ? "\n" : "", terminal->left_out,
+        terminal->was_full ? "there was no room" : "they came faster than they were taken");
+    terminal->left_out = 0;
+    terminal->was_full = terminal->torn = false;
+}
+
+bool shd_terminal_waits(const shd_terminal *terminal) { return terminal->fd >= 0 && terminal->count > 0; }
+
+/* No room for what is queued. */
+static void lose(shd_terminal *terminal) {
+    const char *at = terminal->queue + terminal->first, *end = at + terminal->count;
+    if (terminal->first > 0) terminal->torn = at[-1] != '\n';
+    for (; at < end; at++) terminal->left_out += *at == '\n';
+    terminal->was_full = true;
+    forget(terminal);
+}
+
+/* One piece. Returns false when no more can be written now. */
+static bool write_some(shd_terminal *terminal) {
+    /* Where a write may wait, only as much as is sure to be taken once poll has said that there is room. */
+    size_t some = terminal->is_blocking && terminal->count > PIPE_BUF / 4 ? PIPE_BUF / 4 : terminal->count;
+    const char *at = terminal->queue + terminal->first;
+    ssize_t written =
+        terminal->is_socket ? send(terminal->fd, at, some, MSG_DONTWAIT | MSG_NOSIGNAL) : write(terminal->fd, at, some);
+    if (written < 0 && errno == EINTR) return true;
+    if (written < 0 && errno == EAGAIN) return false;
+    if (written < 0 && (errno == ENOSPC || errno == EDQUOT || errno == EFBIG)) {
+        lose(terminal);
+        return false;
+    }
+    if (written <= 0) {
+        leave(terminal);
+        return false;
+    }
+    terminal->first += (size_t)written;
+    terminal->count -= (size_t)written;
+    if (terminal->count == 0) terminal->first = 0;
+    return !terminal->is_blocking;
+}
+
+/* The disk was full: the note shows whether it still is. */
+static bool has_room_again(shd_terminal *terminal) {
+    const int64_t lines = terminal->left_out;
+    const bool torn = terminal->torn;
+    if (NOTE_BYTES > terminal->room && !grow(terminal, NOTE_BYTES)) return false;
+    add_note(terminal);
+    while (shd_terminal_waits(terminal) && write_some(terminal)) {}
+    if (terminal->fd < 0) return false;
+    if (!terminal->was_full) return true;
+    terminal->left_out = lines;
+    terminal->torn |= torn;
+    return false;
+}
+
 char *shd_terminal_room(shd_terminal *terminal, size_t bytes) {
     if (terminal->fd < 0) return NULL;
+    if (terminal->was_full && !has_room_again(terminal)) {
+        terminal->left_out++;
+        return NULL;
+    }
     size_t note = terminal->left_out ? NOTE_BYTES : 0, used = terminal->first + terminal->count;
     /* Once lines are left out, many are: one note for a long gap, instead of a note between any two lines. */
     size_t limit = terminal->left_out ? SHD_TERMINAL_QUEUE_BYTES / 2 : SHD_TERMINAL_QUEUE_BYTES;
@@ -72,14 +133,7 @@ char *shd_terminal_room(shd_terminal *terminal, size_t bytes) {
         terminal->left_out++;
         return NULL;
     }
-    if (note) {
-        int64_t lines = terminal->left_out;
-        terminal->left_out = 0;
-        terminal->count += (size_t)snprintf(terminal->queue + terminal->first + terminal->count, note,
-                                            "sherd: %" PRId64 " lines of ranks are left out here: they came faster "
-                                            "than they were taken\n",
-                                            lines);
-    }
+    if (note) add_note(terminal);
     return terminal->queue + terminal->first + terminal->count;
 }
 
@@ -93,32 +147,6 @@ void shd_terminal_say(shd_terminal *terminal, const char *format, ...) {
     int bytes = vsnprintf(at, SAY_BYTES, format, arguments);
     va_end(arguments);
     if (bytes > 0) shd_terminal_add(terminal, (size_t)bytes < SAY_BYTES ? (size_t)bytes : SAY_BYTES - 1);
-}
-
-bool shd_terminal_waits(const shd_terminal *terminal) { return terminal->fd >= 0 && terminal->count > 0; }
-
-/* One piece. Returns false when no more can be written now. */
-static bool write_some(shd_terminal *terminal) {
-    /* Where a write may wait, only as much as is sure to be taken once poll has said that there is room. */
-    size_t some = terminal->is_blocking && terminal->count > PIPE_BUF / 4 ? PIPE_BUF / 4 : terminal->count;
-    const char *at = terminal->queue + terminal->first;
-    ssize_t written =
-        terminal->is_socket ? send(terminal->fd, at, some, MSG_DONTWAIT | MSG_NOSIGNAL) : write(terminal->fd, at, some);
-    if (written < 0 && errno == EINTR) return true;
-    if (written < 0 && errno == EAGAIN) return false;
-    if (written < 0 && (errno == ENOSPC || errno == EDQUOT || errno == EFBIG)) {
-        terminal->left_out++;
-        forget(terminal);
-        return false;
-    }
-    if (written <= 0) {
-        leave(terminal);
-        return false;
-    }
-    terminal->first += (size_t)written;
-    terminal->count -= (size_t)written;
-    if (terminal->count == 0) terminal->first = 0;
-    return !terminal->is_blocking;
 }
 
 void shd_terminal_write(shd_terminal *terminal, bool ready) {

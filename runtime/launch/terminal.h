@@ -1,6 +1,6 @@
 /* Where the launcher itself writes, a terminal, a pipe or a file, as a queue that never blocks.
  *
- * What is queued goes out when poll says so; a terminal of somebody else, which cannot be opened once more, only then. One that does not keep up loses whole lines, which are counted and said;
+ * A file whose disk is full loses lines like one that is slow. What is queued goes out when poll says so; a terminal of somebody else, which cannot be opened once more, only then. One that does not keep up loses whole lines, which are counted and said;
  * one that is closed takes nothing more. Flags of the file description, which others share, are left alone. */
 #ifndef SHD_LAUNCH_TERMINAL_H
 #define SHD_LAUNCH_TERMINAL_H
@@ -17,6 +17,8 @@ typedef struct shd_terminal {
     char *queue;
     size_t first, count, room; /* what has not gone out: count bytes from first */
     int64_t left_out;          /* lines, since the last note about them */
+    bool was_full;             /* that is why: it is a file, whose disk is full; else it was slow */
+    bool torn;                 /* and the last line that came through has no end */
 } shd_terminal;
 
 /* Takes what `fd` is open for; -1: nowhere. */
