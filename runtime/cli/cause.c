@@ -43,26 +43,31 @@ void shd_cause_leave(const char *text) {
 
 bool shd_cause_blames_peer(const shd_cause *cause) { return shd_status_exit_code(cause->status) == SHD_EXIT_RANK_LOST; }
 
-/* "rank 1: …" from rank 0 is what the ranks agreed on: the text is rank 1's. */
-static bool is_passed_on(const shd_cause *cause, int *from, int *skip) {
-    return sscanf(cause->text, "rank %d: %n", from, skip) == 1 && *skip > 0 && *from != cause->rank;
+/* "rank 1: …" from rank 0, or "it could not be saved: rank 1: …", is what the ranks agreed on: the text is rank 1's, who
+ * leaves its own name out. Makes it what rank 1 would have said; false where it is none. */
+static bool take_passed_on(shd_cause *cause) {
+    for (char *at = cause->text; at; at = strstr(at, ": rank ")) {
+        int from = -1, skip = 0;
+        if (at != cause->text) at += 2;
+        if (sscanf(at, "rank %d: %n", &from, &skip) != 1 || skip == 0 || from == cause->rank) continue;
+        cause->rank = from;
+        cause->pid = 0;
+        memmove(at, at + skip, strlen(at + skip) + 1);
+        return true;
+    }
+    return false;
 }
 
 bool shd_causes_first(int file, shd_cause *out) {
     cause_weight best = WEIGHT_NONE;
     shd_cause cause;
     for (off_t at = 0; pread(file, &cause, sizeof cause, at) == (ssize_t)sizeof cause; at += (off_t)sizeof cause) {
-        int from = -1, skip = 0;
         cause_weight weight = WEIGHT_OWN;
         cause.text[sizeof cause.text - 1] = 0;
-        if (shd_cause_blames_peer(&cause)) {
+        if (shd_cause_blames_peer(&cause))
             weight = WEIGHT_BLAMES_PEER;
-        } else if (is_passed_on(&cause, &from, &skip)) {
+        else if (take_passed_on(&cause))
             weight = WEIGHT_PASSED_ON;
-            cause.rank = from;
-            cause.pid = 0;
-            memmove(cause.text, cause.text + skip, strlen(cause.text + skip) + 1);
-        }
         if (weight <= best) continue;
         best = weight;
         *out = cause;

@@ -90,6 +90,7 @@ static sherd_status note_failed(shd_saver *saver, const sherd_save_result *resul
     shd_job_on_error on_error = saver->job->checkpoint.on_error;
     saver->failures_in_row++;
     saver->total.failed_count++;
+    snprintf(saver->cause, sizeof saver->cause, "%s", result->cause);
     shd_event_tell(event_dir(saver), SHD_EVENT_SAVE_FAILED, result->step, -1, "%s", result->cause);
     bool ends =
         on_error == SHD_ON_ERROR_FAIL || (on_error == SHD_ON_ERROR_STOP && saver->failures_in_row >= SHD_SAVE_FAILURES);
@@ -194,6 +195,7 @@ void shd_saver_rescue(shd_saver *saver, int64_t step) {
 sherd_status shd_saver_verdict(const shd_saver *saver) {
     const shd_train_saves *total = &saver->total;
     if (total->failed_count == 0) return SHERD_OK;
-    return shd_fail(SHERD_IO, "%lld of %lld checkpoints could not be saved; the last step's is complete",
-                    (long long)total->failed_count, (long long)(total->failed_count + total->saved_count));
+    return shd_fail(
+        SHERD_IO, "%lld of %lld checkpoints could not be saved; the last step's is complete; the last failure: %s",
+        (long long)total->failed_count, (long long)(total->failed_count + total->saved_count), saver->cause);
 }

@@ -41,6 +41,7 @@ typedef struct shd_saver {
     shd_folder_id folder; /* of the newest one that is complete, on rank 0; inode 0: not known */
     bool folder_gone;     /* it was not there any more just after a save */
     shd_train_saves total;
+    char cause[200]; /* of the save that has failed last, with the rank that failed, if it is another one */
 } shd_saver;
 
 /* Whether rank 0's clock wants a checkpoint: to be told to all ranks with the coming step. Cheap. */
