@@ -24,8 +24,9 @@ void shd_flight_settle(const shd_job *job) {
     if (shd_dump_settle(job->log.dir) != SHERD_OK) shd_say_error("%s", sherd_last_error());
 }
 
-/* Whose stack is asked for: a handler has nothing else to know it by. */
+/* Whose stack is asked for, and where its dump will be: a handler has nothing else to know it by. */
 static shd_recorder *served;
+static char own_dump[PATH_MAX];
 
 /* Asked only when the job is lost: that not all of this is safe within a handler can cost no more than the answer. */
 static void tell_stack(int signal, siginfo_t *info, void *context) {
@@ -40,12 +41,29 @@ static void tell_stack(int signal, siginfo_t *info, void *context) {
     errno = cause;
 }
 
-void shd_flight_serve(shd_recorder *recorder) {
+void shd_flight_serve(shd_recorder *recorder, const char *dump_dir, int32_t rank) {
     int number = SIGRTMIN + 3;
     const struct sigaction action = {.sa_sigaction = tell_stack, .sa_flags = SA_SIGINFO | SA_RESTART};
     if (!recorder) shd_recorder_offer_stack(served, 0);
+    if (recorder) shd_dump_file(dump_dir, rank, own_dump, sizeof own_dump);
     served = recorder;
     if (recorder && !sigaction(number, &action, NULL)) shd_recorder_offer_stack(recorder, number);
+}
+
+bool shd_flight_given_up(void) {
+    int cause = errno;
+    bool given_up = served && shd_recorder_alarmed(served, NULL) >= 0 && !access(own_dump, F_OK);
+    errno = cause;
+    return given_up;
+}
+
+shd_activity shd_flight_activity(int records, int32_t rank) {
+    shd_recorder *recorder;
+    shd_recorder_head head = {.activity = SHD_ACTIVITY_NONE};
+    if (records < 0 || shd_recorder_open(records, -1, &recorder) != SHERD_OK) return SHD_ACTIVITY_NONE;
+    (void)shd_recorder_look(recorder, rank, &head);
+    shd_recorder_close(recorder);
+    return head.activity;
 }
 
 int32_t shd_flight_attempt(void) {

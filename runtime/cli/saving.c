@@ -34,7 +34,7 @@ shd_saving_slot *shd_saving_map(int file, int32_t rank_count) {
 
 void shd_saving_clear(shd_saving_slot *slots, int32_t rank_count) {
     for (int32_t rank = 0; slots && rank < rank_count; rank++) {
-        slots[rank].pid = slots[rank].step_ms = slots[rank].trains = slots[rank].told = 0;
+        slots[rank].pid = slots[rank].step_ms = slots[rank].trains = slots[rank].told = slots[rank].failed = 0;
         slots[rank].steps = slots[rank].told_ms = 0;
     }
 }

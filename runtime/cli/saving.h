@@ -16,6 +16,7 @@ typedef struct shd_saving_slot {
     _Atomic int32_t pid;     /* while it saves; else 0 */
     _Atomic int32_t step_ms; /* its last step, data and validation included */
     _Atomic int32_t trains;  /* it has met the others and loaded what it starts from */
+    _Atomic int32_t failed;  /* what it was about when it failed, shd_activity; 0: it has not, or could not say */
     _Atomic int64_t steps;   /* completed ones of the run, once it trains */
     _Atomic int32_t told;    /* its pid, once it was itself told to stop, and not by another rank */
     _Atomic int64_t told_ms; /* when, monotonic */

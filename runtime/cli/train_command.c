@@ -177,17 +177,19 @@ static int take_world(train_request *request, const shd_command *command) {
     return SHD_EXIT_DONE;
 }
 
-/* Whoever asks for a save may do so before anybody can take it: then it waits, also in ranks, which inherit this. */
-static void hold_save_requests(void) {
+/* Whoever asks for a save may do so before anybody can take it: then it waits. USR2, by which schedulers announce the end of
+ * a job's time, means nothing here, and ends nothing. Ranks inherit both. */
+static void prepare_signals(void) {
     sigset_t save;
     sigemptyset(&save);
     sigaddset(&save, SIGUSR1);
     sigprocmask(SIG_BLOCK, &save, NULL);
+    signal(SIGUSR2, SIG_IGN);
 }
 
 static int run(const shd_command *command, int argc, char **argv) {
     train_request request = {.launch = SHD_LAUNCH_ARGUMENTS_INIT};
-    hold_save_requests();
+    prepare_signals();
     shd_arguments arguments = shd_arguments_begin(command, argc, argv);
     for (int id; (id = shd_arguments_next(&arguments)) != SHD_ARGUMENT_END;) switch (id) {
         case SHD_ARGUMENT_STOP: return arguments.exit_code;
@@ -216,9 +218,11 @@ const shd_command shd_command_train = {
     .about =
         "Checks the whole job, then trains it on RANKS processes of this host (run.ranks, by default 1), and writes\n"
         "metrics.jsonl and checkpoints below run.dir. Started again, it goes on from the newest checkpoint.\n"
-        "TERM, INT and HUP save after the step that is running and stop; USR1 saves and goes on. INT and HUP are "
-        "ignored\n"
-        "where they are ignored at the start (nohup; a shell that starts jobs by '&' in a script ignores INT for "
+        "TERM, INT and HUP save after the step that is running and stop; USR1 saves and goes on; USR2 is ignored. INT "
+        "and "
+        "HUP are\n"
+        "ignored where they are ignored at the start (nohup; a shell that starts jobs by '&' in a script ignores INT "
+        "for "
         "them).\n"
         "With --max-restarts, a job that fails goes on from its newest checkpoint, but for bad jobs and bad data.\n\n"
         "Without -n, inside a job of torchrun, 'sherd run', mpirun, mpiexec or srun, it joins that job as one of its "

@@ -130,7 +130,7 @@ static bool holds(void *user, int signal) {
 /* Nobody reads on (`| head`): the end is as quiet as that of one rank. */
 static bool is_quiet(const shd_launch_report *report) { return report->failed_rank >= 0 && report->signal == SIGPIPE; }
 
-/* Where a rank was when it failed. */
+/* Where a rank was when it failed. A save that goes on beside a step, or an evaluation, is not where it was. */
 static shd_failure_story tell_story(const train_job *has, const shd_launch_report *report, const shd_cause *cause) {
     int32_t rank = report->failed_rank;
     shd_failure_story story = {.step = -1, .phase = "starting"};
@@ -140,8 +140,12 @@ static shd_failure_story tell_story(const train_job *has, const shd_launch_repor
         story.cause = cause->text;
     const shd_saving_slot *slots = has->saving.slots;
     if (!slots || rank < 0 || rank >= has->saving.rank_count || !slots[rank].trains) return story;
-    story.step = slots[rank].steps;
-    story.phase = slots[rank].pid ? "saving" : "training";
+    shd_activity activity = (shd_activity)slots[rank].failed;
+    if (activity == SHD_ACTIVITY_NONE) activity = shd_flight_activity(has->records, rank);
+    bool evaluates = activity == SHD_ACTIVITY_EVALUATION;
+    bool steps = activity == SHD_ACTIVITY_STEP || activity == SHD_ACTIVITY_DATA;
+    story.step = slots[rank].steps + evaluates; /* a step is told of when it has been evaluated */
+    story.phase = evaluates ? "evaluating" : slots[rank].pid && !steps ? "saving" : "training";
     return story;
 }
 
@@ -162,10 +166,11 @@ static void name_the_one_told(const train_job *has, shd_launch_report *report) {
 
 /* What made ranks fail, as far as one of them could say it; not of a rank that was told to stop, whose run tells that. */
 static void tell_failure(const train_job *has, const shd_launch_report *report, const shd_failure_story *story) {
-    char text[64];
+    char text[64], signal[32];
     if (report->failed_rank < 0 || was_told(report)) return;
+    shd_signal_print(report->signal, signal, sizeof signal);
     if (report->signal)
-        snprintf(text, sizeof text, "ended by signal %d (SIG%s)", report->signal, sigabbrev_np(report->signal));
+        snprintf(text, sizeof text, "ended by %s", signal);
     else
         snprintf(text, sizeof text, "ended with exit code %d%s", report->exit_code,
                  report->early_exit ? " before the others were done" : "");

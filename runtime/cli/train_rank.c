@@ -25,8 +25,9 @@ typedef struct rank_view {
     const shd_train_rank *rank;
     shd_progress progress;
     shd_train_summary summary;
-    bool shows; /* rank 0 */
-    bool told;  /* that it stops */
+    const shd_recorder *recorder; /* made by our launcher; else NULL */
+    bool shows;                   /* rank 0 */
+    bool told;                    /* that it stops */
 } rank_view;
 
 static void take_log_line(void *user, sherd_log_level level, const char *line) {
@@ -159,6 +160,8 @@ static void take_signal(int signal) {
         return; /* about to end, and to say why */
     else if (!looping)
         end_early(signal);
+    else if (shd_flight_given_up())
+        _exit(SHD_EXIT_SIGNAL + signal);
     else if (!stop_signal)
         begin_stop(signal);
     else if (launched || shd_saving_clock_ms() - stop_ms < SHD_STOP_REPEAT_MS)
@@ -231,7 +234,9 @@ static void tell_failure(const shd_train_rank *rank, sherd_status status) {
 static void say_failure(void *user, sherd_status status) {
     rank_view *view = user;
     const shd_train_rank *rank = view->rank;
+    shd_recorder_head head;
     failing = 1;
+    if (shd_recorder_look(view->recorder, rank->place->rank, &head)) slot->failed = (int32_t)head.activity;
     if (view->shows) shd_progress_finish(&view->progress, false);
     shd_cause_leave(sherd_last_error());
     if (rank->launched && shd_causes_add(rank->causes, rank->place->rank, status, sherd_last_error())) return;
@@ -297,6 +302,7 @@ int shd_train_rank_run(const shd_train_rank *rank) {
     shd_flight_dump_dir(job, dump_dir, sizeof dump_dir);
     /* Without one the session makes its own. */
     if (rank->records >= 0) (void)shd_recorder_open(rank->records, rank->place->rank, &recorder);
+    view.recorder = recorder;
     const shd_train_hooks hooks = {.started = started,
                                    .stepped = stepped,
                                    .saving = saving,
@@ -307,9 +313,9 @@ int shd_train_rank_run(const shd_train_rank *rank) {
                                    .recorder = recorder,
                                    .dump_dir = dump_dir,
                                    .user = &view};
-    shd_flight_serve(recorder);
+    shd_flight_serve(recorder, dump_dir, rank->place->rank);
     sherd_status status = shd_train_run(job, rank->place, &hooks);
-    shd_flight_serve(NULL);
+    shd_flight_serve(NULL, NULL, 0);
     shd_recorder_close(recorder);
     alarm(0);
     bool done = status == SHERD_OK && !view.summary.stopped;

@@ -6,8 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* "signal 9 (SIGKILL)". */
-static void name_signal(int signal, char *text, size_t bytes) {
+void shd_signal_print(int signal, char *text, size_t bytes) {
     const char *name = sigabbrev_np(signal);
     snprintf(text, bytes, name ? "signal %d (SIG%s)" : "signal %d", signal, name);
 }
@@ -66,7 +65,7 @@ void shd_report_say(const shd_launch *launch, const shd_launch_report *report) {
     }
     if (report->failed_rank < 0) {
         if (!report->stopped) return;
-        name_signal(report->stop_signal, cause, sizeof cause);
+        shd_signal_print(report->stop_signal, cause, sizeof cause);
         if (report->overdue)
             snprintf(others, sizeof others, "; %d rank%s, first rank %d (pid %d), had not ended after %g s: killed",
                      report->killed, report->killed == 1 ? "" : "s", report->killed_rank, (int)report->killed_pid,
@@ -76,7 +75,7 @@ void shd_report_say(const shd_launch *launch, const shd_launch_report *report) {
     }
     int stop = stopped_by(report);
     if (report->signal || stop)
-        name_signal(stop ? stop : report->signal, cause, sizeof cause);
+        shd_signal_print(stop ? stop : report->signal, cause, sizeof cause);
     else if (report->blames_peer)
         snprintf(cause, sizeof cause, "another rank was lost or hung");
     else

@@ -6,6 +6,10 @@
 #include "runtime/launch/launch.h"
 
 #include <sherd/status.h>
+#include <stddef.h>
+
+/* "signal 9 (SIGKILL)", "signal 36": those of real-time programs have no names. */
+void shd_signal_print(int signal, char *text, size_t bytes);
 
 /* Says the cause that the ranks told and makes its rank the one that failed; silent when the job went well, and where the
  * report knows better: when a signal ended a rank, its peers' losing it is no cause. */

@@ -18,7 +18,7 @@ typedef struct shd_failure {
     const char *cause;   /* what the rank told its launcher; NULL: nothing. The text leaves it out, it has been said */
     const char *noticed; /* what the others told of it, or of their loss; NULL: nothing */
     int64_t step;        /* completed ones; -1: not known */
-    const char *phase;   /* "training", "saving", …; NULL: not known */
+    const char *phase;   /* "training", "evaluating", …; NULL: not known */
     /* Owned. */
     shd_error_file error; /* of the rank; message NULL: it left none */
     char *last_lines;     /* NULL: not known */

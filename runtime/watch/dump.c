@@ -28,6 +28,10 @@ void shd_dump_path(const char *log_dir, int32_t attempt, char *out, size_t bytes
     snprintf(out, bytes, "%s/dumps/attempt_%d", log_dir, attempt);
 }
 
+void shd_dump_file(const char *dir, int32_t rank, char *out, size_t bytes) {
+    snprintf(out, bytes, "%s/rank-%05d.json", dir, rank);
+}
+
 sherd_status shd_dump_settle(const char *log_dir) {
     char path[PATH_MAX], aside[PATH_MAX];
     snprintf(path, sizeof path, "%s/dumps", log_dir);
@@ -214,14 +218,10 @@ static sherd_status place(const json_t *dump, const char *dir, const char *path,
     return linked ? SHERD_OK : shd_fail(SHERD_IO, "cannot write the dump %s: %s", path, strerror(cause));
 }
 
-static void dump_name(const char *dir, int32_t rank, char *out, size_t bytes) {
-    snprintf(out, bytes, "%s/rank-%05d.json", dir, rank);
-}
-
 sherd_status shd_dump_write(const shd_recorder *recorder, int32_t rank, int32_t by, const char *dir) {
     char path[PATH_MAX];
     shd_recorder_head head;
-    dump_name(dir, rank, path, sizeof path);
+    shd_dump_file(dir, rank, path, sizeof path);
     if (!shd_recorder_look(recorder, rank, &head) || !access(path, F_OK)) return SHERD_OK;
     SHD_TRY(make_folders(dir));
     json_t *dump = dump_json(recorder, &head, by);
@@ -235,7 +235,7 @@ sherd_status shd_dump_write(const shd_recorder *recorder, int32_t rank, int32_t 
 
 static bool is_there(const char *dir, int32_t rank) {
     char path[PATH_MAX];
-    dump_name(dir, rank, path, sizeof path);
+    shd_dump_file(dir, rank, path, sizeof path);
     return !access(path, F_OK);
 }
 

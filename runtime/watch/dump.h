@@ -14,6 +14,9 @@ enum { SHD_DUMP_VERSION = 1, SHD_DUMP_LAUNCHER = -1, SHD_DUMP_VISITOR = -2 };
 /* "LOG_DIR/dumps/attempt_K". */
 void shd_dump_path(const char *log_dir, int32_t attempt, char *out, size_t bytes);
 
+/* "DIR/rank-00002.json". */
+void shd_dump_file(const char *dir, int32_t rank, char *out, size_t bytes);
+
 /* Before a job starts: what an earlier run has left under LOG_DIR/dumps is moved aside, to dumps.1, dumps.2 …
  * Fails: IO. */
 sherd_status shd_dump_settle(const char *log_dir);

@@ -1,7 +1,8 @@
 /* Preloaded into the ranks of a job under test, of which one then fails at a place of our choice: SHERD_TEST_HANG is
- * "WHERE:RANK:PATH", and holds once there is a file PATH. WHERE is "data", reading a file called train.txt; "compute", a
- * matrix product; or "collective", the first call for another rank's sake: these never return. "unreadable": reads of
- * train.txt fail with EIO. "slow": each matrix product takes 2 ms more. "exit3", "exit0" and "crash": the rank ends in a matrix product. */
+ * "WHERE:RANK:PATH", and holds once there is a file PATH. WHERE is "data", reading a file called train.txt; "evaluation",
+ * reading one called validation.txt; "compute", a matrix product; or "collective", the first call for another rank's
+ * sake: these never return. "unreadable": reads of train.txt fail with EIO. "slow": each matrix product takes 2 ms more.
+ * "exit3", "exit0" and "crash": the rank ends in a matrix product. */
 #include <dlfcn.h>
 #include <errno.h>
 #include <limits.h>
@@ -26,17 +27,19 @@ static void hang_if_due(const char *where) {
     while (is_due(where)) pause();
 }
 
-static bool is_training_data(int descriptor) {
+static bool is_file(int descriptor, const char *name) {
     char link[64], path[PATH_MAX];
     snprintf(link, sizeof link, "/proc/self/fd/%d", descriptor);
     ssize_t length = readlink(link, path, sizeof path - 1);
     if (length < 0) return false;
     path[length] = 0;
-    return strstr(path, "/train.txt") != NULL;
+    return strstr(path, name) != NULL;
 }
 
-/* Of training data: never comes back, or true with errno set, where that is wanted. */
-static bool is_unreadable(void) {
+/* Of data: never comes back, or true with errno set, where that is wanted. */
+static bool is_unreadable(int descriptor) {
+    if (is_file(descriptor, "/validation.txt")) hang_if_due("evaluation");
+    if (!is_file(descriptor, "/train.txt")) return false;
     hang_if_due("data");
     errno = EIO;
     return is_due("unreadable");
@@ -45,12 +48,12 @@ static bool is_unreadable(void) {
 typedef ssize_t (*read_fn)(int, void *, size_t, off_t);
 
 ssize_t pread(int descriptor, void *out, size_t bytes, off_t offset) {
-    if (is_training_data(descriptor) && is_unreadable()) return -1;
+    if (is_unreadable(descriptor)) return -1;
     return ((read_fn)dlsym(RTLD_NEXT, "pread"))(descriptor, out, bytes, offset);
 }
 
 ssize_t pread64(int descriptor, void *out, size_t bytes, off64_t offset) {
-    if (is_training_data(descriptor) && is_unreadable()) return -1;
+    if (is_unreadable(descriptor)) return -1;
     return ((read_fn)dlsym(RTLD_NEXT, "pread64"))(descriptor, out, bytes, offset);
 }
 

@@ -40,7 +40,6 @@ STEPS = 200     # of the undisturbed job, with which others are compared as far 
 LIMIT_S = 20    # until a job that has failed is over, on a machine that may be busy; the table has what it took
 PATIENCE_S = 30 # until the end of a step, and of a save, on a machine that is busy
 TIMEOUT_S = 2   # run.timeout_s where ranks hang
-GRACE_S = 3     # until a rank that does not heed TERM is killed
 SAVES = [f"checkpoint.every={EVERY}", "checkpoint.keep=2"]
 # Settings, rows to wait for: from the second on every phase has been gone through. How long after that to strike.
 PHASES = {"start": ([], 0), "steps": ([], 5), "evaluation": (["train.evaluate_every=1"], 3), "save": (["checkpoint.every=1"], 3)}
@@ -125,13 +124,21 @@ def running(bench, phase, settings=(), **more):
         yield job
 
 
+def name_of(number):
+    return int(number) if number == signal.SIGRTMAX else number.name[3:]  # real-time signals have no names
+
+
 def killed(job, rank, pid, number, said):
     """Words and failure.json name the rank, and nobody else."""
-    named = line_with(rf"rank {rank} of {RANKS} \(pid {pid}\) was (killed|stopped) by signal {int(number)} ", said)
+    named = line_with(rf"rank {rank} of {RANKS} \(pid {pid}\) was (killed|stopped) by signal {int(number)}\b", said)
     need(len(re.findall(r"rank \d+ of \d+ \(pid", said)) == 1, f"others are blamed too: {said}")
     told = report(job)
     need(told and (told["rank"], told["pid"], told["lost_another_rank"]) == (rank, pid, False), f"failure.json: {told}")
-    need(told["signal"] == number.name[3:] or told["exit_code"] == 128 + number, f"failure.json: {told}")
+    need(told["signal"] == name_of(number) or told["exit_code"] == 128 + number, f"failure.json: {told}")
+    events = [json.loads(line) for line in read(f"{job.run_dir}/events.jsonl").decode().splitlines()]
+    failures = [(event["rank"], event["text"]) for event in events if event["event"] == "failure"]
+    ended = f"ended by signal {int(number)}{'' if number == signal.SIGRTMAX else f' (SIG{name_of(number)})'}"
+    need(not told["signal"] or failures == [(rank, ended)], f"events.jsonl: {failures}")
     return named
 
 
@@ -194,15 +201,18 @@ def launcher_told(bench, number, _, i):
         return Outcome(took, code, named, lost)
 
 
-def launcher_passes_on(bench, number, _, i):
-    """USR2 is passed on to ranks, which know nothing to do of it."""
-    with running(bench, "steps") as job:
-        before, began = saved(job), time.monotonic()
-        job.launcher.send_signal(number)
-        took, code = over(job, began, LIMIT_S)
-        need(code == 4, f"exit code {code}: {job.said()}")
-        named = line_with(rf"rank \d of {RANKS} \(pid \d+\) was killed by signal {int(number)} ", job.said())
-        return Outcome(took, code, named, steps_lost(bench, job, before))
+def ignored(bench, number, who, i):
+    """USR2, by which schedulers announce an end: it means nothing to a job, whoever of it gets it, and wherever it is."""
+    with running(bench, list(PHASES)[i % len(PHASES)], ["train.steps=20"]) as job:
+        pid = job.wait_for_rank(i % RANKS)
+        began = time.monotonic()
+        need(job.signal(job.launcher.pid if who == "launcher" else pid, number), "it was gone")
+        code = job.wait(60)
+        took = time.monotonic() - began
+        need(code == 0 and numbers(job) == bench.expected[:20], f"exit code {code}, or other numbers: {job.said()}")
+        need(not report(job), f"something failed: {job.said()}")
+        job.need_nothing_left(time.monotonic() + 1)
+        return Outcome(took, code, "goes on to its end, with the same bits", 0)
 
 
 def all_at_one_blow(bench, *_):
@@ -242,18 +252,21 @@ def rank_ends(bench, where, wanted, i):
 def rank_hangs(bench, where, words, i):
     rank = (2 + i) % RANKS
     environment, trigger = preloaded(bench, where, rank) if where != "stopped" else ((), None)
-    with running(bench, "steps", [f"run.timeout_s={TIMEOUT_S}"], environment=environment) as job:
+    settings = ["train.evaluate_every=1", "checkpoint.every=1"] if where == "evaluation" else []
+    with running(bench, "steps", [f"run.timeout_s={TIMEOUT_S}", *settings], environment=environment) as job:
         pid = job.wait_for_rank(rank)
         before, began = saved(job), time.monotonic()
         if trigger:
             open(trigger, "w").close()
         else:
             need(job.signal(pid, signal.SIGSTOP), f"rank {rank} was gone")
-        took, code = over(job, began, TIMEOUT_S + GRACE_S + LIMIT_S)
+        took, code = over(job, began, TIMEOUT_S + LIMIT_S)
         need(code == 4, f"exit code {code}: {job.said()}")
+        need("by KILL" not in job.said(), f"the rank that was given up was waited for: {job.said()}")
         named = line_with(rf"rank \d waited {TIMEOUT_S} s in [A-Z_]+[^\n]* for rank {rank} \(last issued [^()]*\([^()]*\), collective \d+\): pid {pid} {words}", job.said())
         told = report(job)
         need(told and (told["lost_another_rank"] or told["rank"] == rank), f"failure.json blames another rank: {told}")
+        need((told["phase"] == "evaluating") == (where == "evaluation"), f"failure.json has it elsewhere: {told}")
         need(f"rank {rank} " in " ".join(str(told[key]) for key in ("cause", "noticed", "error")), f"failure.json does not name rank {rank}: {told}")
         return Outcome(took, code, named, steps_lost(bench, job, before))
 
@@ -381,6 +394,8 @@ def disk_error(bench, error, words, i):
         took, code = over(job, began, PATIENCE_S)
         need(code == 1, f"exit code {code}: {job.said()}")
         named = line_with(words, job.said())
+        told = report(job)
+        need(told and told["rank"] == i % RANKS and told["cause"], f"failure.json blames another rank: {told}")
         newest = (complete(folder) or [0])[-1]
         done = len(numbers(job))
         need(newest >= 4 and done - newest <= 5 * EVERY, f"{done} steps done, saved are {complete(folder)}: {job.said()}")
@@ -495,7 +510,7 @@ class Row:
 ROWS = [Row(f"a rank is killed by {number.name} ({phase})", rank_killed, number, phase, RANKS, (number, phase) == (signal.SIGKILL, "evaluation"))
         for number in (signal.SIGKILL, signal.SIGSEGV) for phase in PHASES]
 ROWS += [Row(f"a rank is killed by {number.name}", rank_killed, number, None, RANKS)
-         for number in (signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGQUIT, signal.SIGUSR2, signal.SIGALRM)]
+         for number in (signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGQUIT, signal.SIGALRM, signal.SIGRTMAX)]
 ROWS += [Row(f"one rank alone gets {number.name}", rank_told, number, None, RANKS, number == signal.SIGTERM)
          for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)]
 ROWS += [Row(f"the launcher is killed by SIGKILL ({phase})", launcher_killed, signal.SIGKILL, phase, 2, phase == "save") for phase in PHASES]
@@ -503,7 +518,8 @@ ROWS += [Row(f"the launcher is killed by {number.name}", launcher_killed, number
 ROWS += [Row(f"the launcher gets {number.name}", launcher_told, number, None, len(PHASES), number == signal.SIGINT)
          for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)]
 ROWS += [
-    Row("the launcher gets SIGUSR2", launcher_passes_on, signal.SIGUSR2),
+    Row("the launcher gets SIGUSR2", ignored, signal.SIGUSR2, "launcher", len(PHASES)),
+    Row("one rank alone gets SIGUSR2", ignored, signal.SIGUSR2, "rank", len(PHASES), True),
     Row("launcher and ranks are killed at one blow", all_at_one_blow),
     Row("a rank of `train` exits with 3, without a word", rank_ends, "exit3", (3, "failed with exit code 3"), RANKS, True),
     Row("a rank of `train` exits with 0, early", rank_ends, "exit0", (4, "ended with exit code 0 before the others were done"), RANKS),
@@ -511,6 +527,7 @@ ROWS += [
     Row("a rank of `run` exits with 3", program_ends, "[ $RANK = 2 ] && exit 3; sleep 60", (3, "failed with exit code 3"), 1, True),
     Row("a rank of `run` segfaults", program_ends, "[ $RANK = 2 ] && kill -SEGV $$; sleep 60", (139, "was killed by signal 11")),
     Row("a rank hangs in its data", rank_hangs, "data", r"sleeps in a system call[^\n]*, reading data for step \d+, since", 2),
+    Row("a rank hangs in an evaluation", rank_hangs, "evaluation", r"sleeps in a system call[^\n]*, evaluating[^\n]*, since", 2),
     Row("a rank hangs in a product", rank_hangs, "compute", r"sleeps in a system call[^\n]*, in (FORWARD|BACKWARD) [a-z]+( \d)? of step \d+, since", 2),
     Row("a rank hangs in a collective", rank_hangs, "collective", r"sleeps in a system call[^\n]*, since", 2, True),
     Row("a rank is stopped (SIGSTOP)", rank_hangs, "stopped", r"is stopped \(SIGSTOP[^)]*\), [^\n]+, since [\d.]+ s", 2),

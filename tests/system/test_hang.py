@@ -31,7 +31,6 @@ import time
 from jobs import LAUNCHER_VARIABLES, Job, need, read, run_checks, write_files
 
 LIMIT_S = 5  # from the time-out until the job is over
-GRACE_S = 3  # longer where the rank that hangs has to be killed
 STEPS = 400
 
 
@@ -130,7 +129,8 @@ def check_hang(bench):
             job.wait_for_rows(3)
             began = time.monotonic()
             open(f"{bench.folder}/hang-{where}", "w").close()
-            took, said = need_over(bench, job, began, bench.timeout_s + GRACE_S, 4)
+            took, said = need_over(bench, job, began, bench.timeout_s, 4)
+            need("by KILL" not in said, f"{where}: rank 2 was given up, and waited for all the same: {said}")
             need(re.search(rf"rank [013] waited {bench.timeout_s} s in [^\n]* for rank 2 \([^\n]*: pid \d+ sleeps in a system call[^\n]*, {told}, since", said),
                  f"{where}: rank 2 and what it was doing are not told: {said}")
             found = bench.debug(job)
