@@ -1,13 +1,14 @@
 #include "runtime/cli/doctor_report.h"
 
 #include "io/json.h"
-#include "runtime/base/utf8.h"
 #include "runtime/cli/options.h"
 #include "runtime/cli/verdict.h"
+#include "runtime/launch/screen.h"
 
 #include <math.h>
 #include <sherd/version.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
@@ -25,17 +26,12 @@ void shd_doctor_report_init(shd_doctor_report *report, bool json) {
 
 /* --- text --------------------------------------------------------------------------------------------------------- */
 
-/* Names of files may hold anything: what would move the cursor, and what is no character, does not. */
+/* Names of files may hold anything: what would move the cursor, and what is no character, is not shown. */
 static void print_text(const char *text) {
-    uint32_t code;
-    for (size_t left = strlen(text), bytes; left > 0; text += bytes, left -= bytes) {
-        int length = shd_utf8_read(text, left, &code);
-        bytes = length ? (size_t)length : 1;
-        if (length && shd_utf8_shows(code))
-            fwrite(text, 1, bytes, stdout);
-        else
-            putchar('?');
-    }
+    size_t count = strlen(text);
+    char *shown = malloc(shd_screen_room(count));
+    if (shown) fwrite(shown, 1, shd_screen_plain(text, count, shown), stdout);
+    free(shown);
 }
 
 static void print_finding(const shd_finding *finding) {
