@@ -193,7 +193,13 @@ void *shd_engine_staging(const shd_engine *engine) {
 
 double shd_engine_save_wait_ms(const shd_engine *engine) { return engine->times.save_ms; }
 
-void shd_engine_result(const shd_engine *engine, sherd_step_result *out) { *out = engine->result; }
+void shd_engine_result(const shd_engine *engine, sherd_step_result *out) {
+    *out = engine->result;
+    out->compute_ms = engine->times.compute_ms;
+    out->exposed_comm_ms = engine->times.comm_ms;
+    out->optimizer_ms = engine->times.optimizer_ms;
+    out->save_wait_ms = engine->times.save_ms;
+}
 
 sherd_status shd_engine_visit(shd_engine *engine, int32_t state_index, int32_t shard_of,
                               sherd_status (*visit)(void *user, const shd_slice *slice), void *user) {

@@ -239,10 +239,6 @@ static sherd_status finish(shd_engine *engine) {
                             shd_queue_text((shd_queue_id)q));
     int32_t count = SHD_COUNTERS * engine->config.plan->unit_count;
     for (int32_t i = 0; i < count; i++) engine->counter_base[i] += engine->program->raised[i];
-    engine->result.compute_ms = engine->times.compute_ms;
-    engine->result.exposed_comm_ms = engine->times.comm_ms;
-    engine->result.optimizer_ms = engine->times.optimizer_ms;
-    engine->result.save_wait_ms = engine->times.save_ms;
     engine->progress = engine->next_progress;
     if (engine->program->kind != SHD_PROGRAM_TRAIN) engine->clock.other_ms += shd_clock_ms() - engine->clock.begin_ms;
     shd_recorder_enter(engine->recorder, SHD_ACTIVITY_BOUNDARY, engine->recorded_step);

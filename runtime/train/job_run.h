@@ -34,6 +34,8 @@ typedef struct shd_job_run {
     bool updated; /* some step of this run has updated something */
     shd_train_summary summary;
     bool cut_short;        /* the run ends after this step because rank 0 cannot write rows */
+    double data_ms;        /* of the newest step: what it waited for data, */
+    int32_t data_ready;    /* and the steps that lay read then */
     double row_end_ms;     /* when the last row was written, or the first step could begin */
     shd_metrics_row total; /* the times of all rows, summed */
     int64_t source_tokens[SHD_JOB_SOURCES], source_tokens_seen[SHD_JOB_SOURCES];

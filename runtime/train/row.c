@@ -44,6 +44,8 @@ shd_metrics_row shd_row_make(shd_job_run *run, const sherd_step_result *result) 
                            .items = shd_job_items(run->job),
                            .tokens = shd_job_step_tokens(run->job),
                            .tokens_seen = run->summary.tokens_seen,
+                           .data_ms = run->data_ms,
+                           .data_ready = run->data_ready,
                            .compute_ms = result->compute_ms,
                            .exposed_comm_ms = result->exposed_comm_ms,
                            .optimizer_ms = result->optimizer_ms,

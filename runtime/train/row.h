@@ -4,8 +4,8 @@
 
 #include "runtime/train/job_run.h"
 
-/* The row of the step that has just ended, by what its session tells; data_ms, data_ready and what a validation finds
- * are the caller's. Takes the saver's wait. Borrows of `run`. */
+/* The row of the step that has just ended, by what its session tells; what a validation finds is the caller's. Takes
+ * the saver's wait. Borrows of `run`. */
 shd_metrics_row shd_row_make(shd_job_run *run, const sherd_step_result *result);
 /* Writes the row, shows it, and starts the clock of the next one. A row that cannot be written ends the run, but only
  * when all ranks know of it, and have saved. */

@@ -125,19 +125,22 @@ static shd_safety_place safety_place(const shd_job_run *run) {
                               .saved_step = run->saver.saved_step};
 }
 
-/* The step program, and, of a run that a step ends inside it, the last row that anybody will see. */
+/* The step program. A step that ends the run inside it has its alert and its row like any other. */
 static sherd_status compute_step(shd_job_run *run, int64_t target_count, sherd_step_result *result) {
     const sherd_callbacks callbacks = {.size = sizeof callbacks, .forward = forward, .backward = backward, .user = run};
     sherd_status status = sherd_run_step(run->session, target_count, &callbacks, result);
     if (status != SHERD_OK && status != SHERD_NUMERIC) return status;
     run->summary.step++;
     run->summary.tokens_seen += shd_job_step_tokens(run->job);
+    if (status != SHERD_OK) shd_session_found(run->session, result);
+    run->summary.loss = shd_row_loss(result->loss, result->target_count);
     if (status == SHERD_OK) return SHERD_OK;
     char cause[1000];
     snprintf(cause, sizeof cause, "%s", sherd_last_error());
-    shd_session_found(run->session, result);
     const shd_safety_place place = safety_place(run);
     shd_safety_tell_failure(&run->safety, result, &place);
+    shd_metrics_row row = shd_row_make(run, result);
+    shd_row_report(run, &row, true);
     return advise(run, result->step, shd_fail(status, "%s", cause));
 }
 
@@ -155,7 +158,7 @@ static sherd_status settle_bad(shd_job_run *run, const sherd_step_result *result
 }
 
 /* This rank's micro-batches of the next step. */
-static sherd_status read_data(shd_job_run *run, int64_t *target_count, int32_t *ready, double *data_ms) {
+static sherd_status read_data(shd_job_run *run, int64_t *target_count) {
     shd_recorder *recorder = shd_session_recorder(run->session);
     int64_t step = run->summary.step, start_ns = shd_clock_ns();
     shd_recorder_enter(recorder, SHD_ACTIVITY_DATA, step);
@@ -166,23 +169,20 @@ static sherd_status read_data(shd_job_run *run, int64_t *target_count, int32_t *
                                                               .unit = -1,
                                                               .micro_step = -1,
                                                               .kind = SHD_RECORD_DATA});
-    SHD_TRY(shd_feed_next(run->training, target_count, ready));
+    SHD_TRY(shd_feed_next(run->training, target_count, &run->data_ready));
     int64_t now_ns = shd_clock_ns();
     shd_recorder_end(recorder, number, now_ns);
     shd_recorder_enter(recorder, SHD_ACTIVITY_BOUNDARY, step - 1);
-    *data_ms = (double)(now_ns - start_ns) * 1e-6;
+    run->data_ms = (double)(now_ns - start_ns) * 1e-6;
     return SHERD_OK;
 }
 
 static sherd_status run_step(shd_job_run *run) {
     int64_t target_count;
-    int32_t data_ready;
-    double data_ms;
-    SHD_TRY(read_data(run, &target_count, &data_ready, &data_ms));
+    SHD_TRY(read_data(run, &target_count));
     SHD_TRY(listen(run));
     sherd_step_result result;
     SHD_TRY(compute_step(run, target_count, &result));
-    run->summary.loss = shd_row_loss(result.loss, result.target_count);
     run->summary.skipped_count += result.skipped;
     run->updated = run->updated || !result.skipped;
     if (shd_safety_rolls_back(&run->safety, &result)) SHD_TRY(shd_saver_settle(&run->saver));
@@ -195,8 +195,6 @@ static sherd_status run_step(shd_job_run *run) {
     const shd_records records = records_of(run);
     shd_records_step(&records, run->summary.step);
     shd_metrics_row row = shd_row_make(run, &result);
-    row.data_ms = data_ms;
-    row.data_ready = data_ready;
     bool good = verdict == SHERD_OK && !rolls_back;
     sherd_status status = good ? evaluate_if_due(run, &row) : SHERD_OK;
     if (status != SHERD_OK) return end_unvalidated(run, &row, result.nonfinite, status);

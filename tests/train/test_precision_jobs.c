@@ -161,7 +161,7 @@ Test(precision_jobs, an_overflow_at_the_least_scale_ends_a_job_naming_the_key) {
             &result);
     for (int r = 0; r < 2; r++) cr_assert_eq(result.status[r], SHERD_NUMERIC);
     cr_assert(strstr(result.cause, "train.loss_scale.minimum"), "%s", result.cause);
-    cr_assert_eq(result.step_count, 1);
+    cr_assert_eq(result.step_count, 2);
 }
 
 Test(precision_jobs, a_first_scale_below_the_least_is_refused_with_its_place) {
