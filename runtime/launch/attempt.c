@@ -1,6 +1,7 @@
 #include "runtime/launch/attempt.h"
 
 #include "runtime/base/clock.h"
+#include "runtime/base/log.h"
 #include "runtime/base/memory.h"
 #include "runtime/base/status.h"
 #include "runtime/launch/affinity.h"
@@ -35,6 +36,7 @@ typedef struct attempt {
     shd_spawn spawn;
     shd_variables variables;
     shd_guard guard;
+    const char *guard_news; /* NULL: nobody has killed it */
     shd_exits exits;
     pid_t *pids; /* of the ranks of this host that run; 0 for the others */
     int32_t running;
@@ -287,9 +289,16 @@ static void talk(attempt *job) {
     }
 }
 
+/* What has become of it is said when nothing is waited for any more. */
+static void look_after_guard(attempt *job) {
+    if (!shd_guard_renew(&job->guard, job->pids, job->place->local_count)) return;
+    job->guard_news = job->guard.channel >= 0 ? "another was started" : "no other could be started";
+}
+
 static void watch(attempt *job) {
     while (job->running || (job->nodes && !job->over)) {
         int signal = shd_signals_wait(job->signals, find_deadline(job));
+        if (signal == SIGCHLD) look_after_guard(job);
         if (signal && signal != SIGCHLD) pass_on(job, signal);
         reap(job);
         if (job->nodes) talk(job);
@@ -381,6 +390,7 @@ sherd_status shd_attempt_run(const shd_launch *launch, const shd_launch_place *p
                    .early_rank = -1};
     sherd_status status = run(&job);
     shd_guard_stop(&job.guard);
+    if (job.guard_news) shd_log(SHERD_LOG_WARN, "the guard process of the ranks was killed; %s", job.guard_news);
     if (job.failure_at_ms > 0) report->failure_ms = shd_clock_ms() - job.failure_at_ms;
     if (launch->output) shd_output_end(launch->output);
     shd_exits_fini(&job.exits);

@@ -8,6 +8,8 @@
 #define SHD_LAUNCH_GUARD_H
 
 #include <sherd/status.h>
+#include <stdbool.h>
+#include <stdint.h>
 #include <sys/types.h>
 
 enum { SHD_GUARD_MARK_BYTES = 64 };
@@ -24,13 +26,18 @@ typedef struct shd_guard {
 
 /* Starts it, with a new mark. Fails: IO. */
 sherd_status shd_guard_start(shd_guard *guard);
+/* Where somebody has killed it (the kernel, for want of memory): starts another, with the same mark, that knows `leaders`,
+ * of which those that are 0 are none. Returns whether it had ended. To be asked after each SIGCHLD. */
+bool shd_guard_renew(shd_guard *guard, const pid_t *leaders, int32_t count);
 /* The value of the variable SHD_MARKED_VARIABLE for ranks. */
 const char *shd_guard_mark_value(const shd_guard *guard);
-/* From now on the group of `leader` is guarded. Also between fork and exec: both calls are async-signal-safe. */
+/* From now on the group of `leader` is guarded. Also between fork and exec: both calls are async-signal-safe. Neither waits
+ * long for a guard that somebody has stopped, which is continued, or else killed. */
 void shd_guard_add(const shd_guard *guard, pid_t leader);
 /* The group is gone; its number may be anyone's. */
 void shd_guard_remove(const shd_guard *guard, pid_t leader);
-/* Ends the guard, which kills the groups it still knows, and leaves the rest to the launcher; returns when it is reaped. */
+/* Ends the guard, which kills the groups it still knows, and leaves the rest to the launcher; returns when it is reaped.
+ * One that does not end is killed. */
 void shd_guard_stop(shd_guard *guard);
 
 #endif

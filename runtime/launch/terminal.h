@@ -1,7 +1,8 @@
 /* Where the launcher itself writes, a terminal, a pipe or a file, as a queue that never blocks.
  *
- * A file whose disk is full loses lines like one that is slow. What is queued goes out when poll says so; a terminal of somebody else, which cannot be opened once more, only then. One that does not keep up loses whole lines, which are counted and said;
- * one that is closed takes nothing more. Flags of the file description, which others share, are left alone. */
+ * What is queued goes out when poll says so; a terminal of somebody else, which cannot be opened once more, only then. One
+ * that does not keep up loses whole lines, which are counted and said, and so does a file whose disk is full; one that is
+ * closed takes nothing more. Flags of the file description, which others share, are left alone. */
 #ifndef SHD_LAUNCH_TERMINAL_H
 #define SHD_LAUNCH_TERMINAL_H
 

@@ -315,6 +315,30 @@ def check_killed_launcher(bench):
         need_nothing_left(launcher)
 
 
+def guard_of(launcher):
+    """The process that guards what a launcher has started, or None."""
+    children = read(f"/proc/{launcher.process.pid}/task/{launcher.process.pid}/children").split()
+    return next((int(pid) for pid in children if read(f"/proc/{pid.decode()}/comm") == b"sherd-guard\n"), None)
+
+
+def check_killed_guard(bench):
+    """A guard that is killed, as for want of memory, is replaced, and that is said."""
+    for killed in (False, True):
+        folder = bench.new_folder()
+        with Launcher(bench, folder, ["-n", "2"], "setsid sleep 300 & echo up >$DIR/up$RANK; while [ ! -e $DIR/go ]; do sleep 0.05; done") as launcher:
+            wait_for(folder, "up0", "up1")
+            first = guard_of(launcher)
+            os.kill(first, signal.SIGKILL)
+            wait_until(lambda: guard_of(launcher) not in (None, first), "no other guard")
+            if killed:
+                launcher.process.kill()
+                launcher.end()
+            else:
+                open(os.path.join(folder, "go"), "w").close()
+                launcher.need_end(0, "the guard process of the ranks was killed; another was started")
+            need_nothing_left(launcher)
+
+
 def check_many_at_once(bench):
     """Twenty jobs that start together have ports and names of their own."""
     folders = [bench.new_folder() for _ in range(20)]
