@@ -507,6 +507,10 @@ def check_master_of_nodes(bench):
         for rank in range(4):
             need(text(nodes.folder, f"id{rank}").startswith(f"{port}/"), text(nodes.folder, f"id{rank}"))
             need("/node-0.example/" in text(nodes.folder, f"rank{rank}"), text(nodes.folder, f"rank{rank}"))
+    with Nodes(bench, [SHOW] * 2, ["--master-addr=node-0.example"], more=[["--local-addr=inner.example"], ["--local-addr=other.example"]]) as nodes:
+        nodes.need_ends(0)
+        for rank in range(4):
+            need("/inner.example/" in text(nodes.folder, f"rank{rank}"), text(nodes.folder, f"rank{rank}"))
     folder, options = bench.new_folder(), ["--nnodes=2", "--master-addr=127.0.0.1", f"--master-port={port}", *CONF]  # without an endpoint: where nodes meet
     with Launcher(bench, folder, options, SHOW) as one, Launcher(bench, folder, options, SHOW) as other:
         one.need_end(0)
