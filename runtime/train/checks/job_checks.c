@@ -244,7 +244,8 @@ sherd_status shd_check_files(shd_checkup *checkup, shd_finding *out) {
 
 /* --- the disk ----------------------------------------------------------------------------------------------------- */
 
-enum { PROBE_BYTES = 256 << 20, PROBE_MS = 1000, ROOM_PART = 4 };
+/* As much as a checkpoint has, within bounds: a small one tells little of a slow disk. */
+enum { LEAST_PROBE_BYTES = 16 << 20, PROBE_BYTES = 256 << 20, PROBE_MS = 1000, ROOM_PART = 4 };
 
 sherd_status shd_check_disk(shd_checkup *checkup, shd_finding *out) {
     const shd_preflight_room *room = &checkup->room;
@@ -253,7 +254,8 @@ sherd_status shd_check_disk(shd_checkup *checkup, shd_finding *out) {
         shd_finding_skip(out, "nothing will be written");
         return SHERD_OK;
     }
-    int64_t most = room->there_bytes < 0 ? PROBE_BYTES : shd_min(PROBE_BYTES, room->there_bytes / ROOM_PART);
+    int64_t most = shd_min(PROBE_BYTES, shd_max(room->one_bytes, LEAST_PROBE_BYTES));
+    if (room->there_bytes >= 0) most = shd_min(most, room->there_bytes / ROOM_PART);
     SHD_TRY(shd_disk_probe(room->folder, most, PROBE_MS, &rates));
     checkup->write_bytes_per_s = rates.write_bytes_per_s;
     double save_s = (double)room->one_bytes / rates.write_bytes_per_s;
