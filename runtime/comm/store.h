@@ -1,12 +1,12 @@
-/* The rendezvous store: a small table of keys and values that one process serves over TCP and the others of a job
- * read and write, so that nodes find each other. It carries ids, addresses and verdicts, never tensors.
+/* The rendezvous store: a small table of keys and values that one process serves over TCP and the others of a job read
+ * and write, so that nodes find each other. It carries ids, addresses and verdicts, never tensors.
  *
  * Whoever does not hold the job's secret can neither change anything nor pass for the server: every message is
- * authenticated, in both directions, and bound to its connection and its place there (docs/STORE.md is the
- * protocol). Messages are not encrypted; so values are no place for secrets. Strangers cost the server a bounded
- * number of descriptors and no memory that grows; one address is logged once, from a thread of its own. Descriptors are
- * close-on-exec. A child that forks and does not exec must leave what it inherited alone: it holds the server's port and
- * connections for as long as it lives. */
+ * authenticated, in both directions, and bound to its connection and its place there (docs/STORE.md is the protocol).
+ * Messages are not encrypted; so values are no place for secrets. Strangers cost the server a bounded number of
+ * descriptors and no memory that grows; one address is logged once, from a thread of its own. Descriptors are
+ * close-on-exec. A child that forks and does not exec must leave what it inherited alone: it holds the server's port
+ * and connections for as long as it lives. */
 #ifndef SHD_COMM_STORE_H
 #define SHD_COMM_STORE_H
 
@@ -80,12 +80,11 @@ void shd_store_server_stop(shd_store_server *server);
 typedef struct shd_store_config {
     const char *host; /* an address or a name, all of whose addresses are tried; NULL: 127.0.0.1 */
     int32_t port;
-    const char *job;          /* the server's */
-    shd_store_secret secret;  /* the server's */
-    double connect_timeout_s; /* until the server is there and has said welcome; 0: 300 */
-    double call_timeout_s;    /* how long the server may take to answer a call; 0: 30 */
-    bool
-        silence_fails; /* a program that has the port and says nothing for 6 s is none that will: connect fails with COMM */
+    const char *job;             /* the server's */
+    shd_store_secret secret;     /* the server's */
+    double connect_timeout_s;    /* until the server is there and has said welcome; 0: 300 */
+    double call_timeout_s;       /* how long the server may take to answer a call; 0: 30 */
+    bool silence_fails;          /* one that has the port and says nothing for 6 s is another program: COMM, at once */
     bool (*give_up)(void *user); /* asked several times a second while waiting, in connect too; true ends the call with
                                   * STATE. NULL: never */
     void *user;

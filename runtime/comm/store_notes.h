@@ -11,10 +11,11 @@ typedef struct shd_store_notes shd_store_notes;
 
 /* Fails: MEMORY. */
 sherd_status shd_store_notes_start(shd_store_notes **out);
-/* Notes a warning, which is soon said; of those beyond SHD_STORE_NOTES in all, nothing is. Never waits. Threads: any. */
+/* Notes a warning, which is soon said; of those beyond SHD_STORE_NOTES in all, nothing is. Never waits.
+ * Threads: any. */
 void shd_store_notes_add(shd_store_notes *notes, const char *format, ...) __attribute__((format(printf, 2, 3)));
-/* Waits until all is said, a second at most: a thread that still waits for its line to be taken is left to itself. Frees.
- * Accepts NULL. */
+/* Waits until all is said, a second at most: a thread that still waits for its line to be taken is left to itself.
+ * Frees. Accepts NULL. */
 void shd_store_notes_stop(shd_store_notes *notes);
 
 #endif

@@ -1,5 +1,5 @@
-/* How many descriptors the launcher may have. Each rank whose output is taken costs it five, and on node 0 each node two:
- * more than the soft limit that is usual, so the launcher takes all it may have; ranks start with what it had. */
+/* How many descriptors the launcher may have. Each rank whose output is taken costs it five, and on node 0 each node
+ * two: more than the soft limit that is usual, so the launcher takes all it may have; ranks start with what it had. */
 #ifndef SHD_LAUNCH_DESCRIPTORS_H
 #define SHD_LAUNCH_DESCRIPTORS_H
 

@@ -5,8 +5,8 @@
 
 #include <stdbool.h>
 
-/* Calls `take` for each of them; returns whether that has returned true for any. What comes or goes meanwhile may be missed.
- * `folder` is a descriptor, just opened. Only async-signal-safe calls. */
+/* Calls `take` for each of them; returns whether that has returned true for any. What comes or goes meanwhile may be
+ * missed. `folder` is a descriptor, just opened. Only async-signal-safe calls. */
 bool shd_entries_each(int folder, bool (*take)(int number, const void *user), const void *user);
 
 #endif

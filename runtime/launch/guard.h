@@ -1,9 +1,9 @@
 /* A small process that outlives the launcher by an instant, to kill what its ranks have started.
  *
- * It holds one end of a channel whose other end only the launcher has: when the launcher is gone, however it went,
- * the channel ends. Ranks themselves are killed by the kernel; the guard kills their process groups, and then whatever
- * carries the launch's mark in the environment it was started with, in whatever session it is. Only a process of another
- * user, or one started with an environment of its own making, escapes that. */
+ * It holds one end of a channel whose other end only the launcher has: when the launcher is gone, however it went, the
+ * channel ends. Ranks themselves are killed by the kernel; the guard kills their process groups, and then whatever
+ * carries the launch's mark in the environment it was started with, in whatever session it is. Only a process of
+ * another user, or one started with an environment of its own making, escapes that. */
 #ifndef SHD_LAUNCH_GUARD_H
 #define SHD_LAUNCH_GUARD_H
 
@@ -26,18 +26,18 @@ typedef struct shd_guard {
 
 /* Starts it, with a new mark. Fails: IO. */
 sherd_status shd_guard_start(shd_guard *guard);
-/* Where somebody has killed it (the kernel, for want of memory): starts another, with the same mark, that knows `leaders`,
- * of which those that are 0 are none. Returns whether it had ended. To be asked after each SIGCHLD. */
+/* Where somebody has killed it (the kernel, for want of memory): starts another, with the same mark, that knows
+ * `leaders`, of which those that are 0 are none. Returns whether it had ended. To be asked after each SIGCHLD. */
 bool shd_guard_renew(shd_guard *guard, const pid_t *leaders, int32_t count);
 /* The value of the variable SHD_MARKED_VARIABLE for ranks. */
 const char *shd_guard_mark_value(const shd_guard *guard);
-/* From now on the group of `leader` is guarded. Also between fork and exec: both calls are async-signal-safe. Neither waits
- * long for a guard that somebody has stopped, which is continued, or else killed. */
+/* From now on the group of `leader` is guarded. Also between fork and exec: both calls are async-signal-safe. Neither
+ * waits long for a guard that somebody has stopped, which is continued, or else killed. */
 void shd_guard_add(const shd_guard *guard, pid_t leader);
 /* The group is gone; its number may be anyone's. */
 void shd_guard_remove(const shd_guard *guard, pid_t leader);
-/* Ends the guard, which kills the groups it still knows, and leaves the rest to the launcher; returns when it is reaped.
- * One that does not end is killed. */
+/* Ends the guard, which kills the groups it still knows, and leaves the rest to the launcher; returns when it is
+ * reaped. One that does not end is killed. */
 void shd_guard_stop(shd_guard *guard);
 
 #endif

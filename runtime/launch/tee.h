@@ -1,10 +1,12 @@
-/* What the ranks of this host write, taken through pipes: to a file for each stream, and line by line to the launcher's own output.
+/* What the ranks of this host write, taken through pipes: to a file for each stream, and line by line to the
+ * launcher's own output.
  *
- * One thread moves it all, so that nothing that happens to the output holds up whoever watches the ranks: it holds no lock
- * while it reads or writes. Files get the bytes as they are. On the launcher's output lines are whole, begin with
+ * One thread moves it all, so that nothing that happens to the output holds up whoever watches the ranks: it holds no
+ * lock while it reads or writes. Files get the bytes as they are. On the launcher's output lines are whole, begin with
  * "[rank3]: ", and can do nothing to the terminal (screen.h); where it is slow, lines are left out there and counted,
- * where it is closed, nothing more is shown: files still get all. A full disk is said once; the job goes on. A disk that
- * hangs holds up ranks that write, and only those: at the end it is given up, with the thread that waits for it. */
+ * where it is closed, nothing more is shown: files still get all. A full disk is said once; the job goes on. A disk
+ * that hangs holds up ranks that write, and only those: at the end it is given up, with the thread that waits
+ * for it. */
 #ifndef SHD_LAUNCH_TEE_H
 #define SHD_LAUNCH_TEE_H
 
@@ -29,8 +31,8 @@ typedef struct shd_tee_config {
 sherd_status shd_tee_start(const shd_tee_config *config, shd_tee **out);
 
 /* Before the fork of `local_rank`: `ends` gets the descriptors that are to become its stdout and stderr, -1 for one
- * that it inherits. The caller closes those in its own process after the fork, by shd_tee_started. Once a rank. Waits for
- * the disk where a file is to be opened. Fails: IO (file or pipe). */
+ * that it inherits. The caller closes those in its own process after the fork, by shd_tee_started. Once a rank. Waits
+ * for the disk where a file is to be opened. Fails: IO (file or pipe). */
 sherd_status shd_tee_open(shd_tee *tee, int32_t local_rank, int ends[SHD_STREAMS]);
 void shd_tee_started(int ends[SHD_STREAMS]);
 

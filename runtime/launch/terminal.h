@@ -1,8 +1,8 @@
 /* Where the launcher itself writes, a terminal, a pipe or a file, as a queue that never blocks.
  *
- * What is queued goes out when poll says so; a terminal of somebody else, which cannot be opened once more, only then. One
- * that does not keep up loses whole lines, which are counted and said, and so does a file whose disk is full; one that is
- * closed takes nothing more. Flags of the file description, which others share, are left alone. */
+ * What is queued goes out when poll says so; a terminal of somebody else, which cannot be opened once more, only then.
+ * One that does not keep up loses whole lines, which are counted and said, and so does a file whose disk is full; one
+ * that is closed takes nothing more. Flags of the file description, which others share, are left alone. */
 #ifndef SHD_LAUNCH_TERMINAL_H
 #define SHD_LAUNCH_TERMINAL_H
 
@@ -38,7 +38,8 @@ void shd_terminal_say(shd_terminal *terminal, const char *format, ...) __attribu
 bool shd_terminal_waits(const shd_terminal *terminal);
 /* Writes what can be written now. `ready`: poll has just said that there is room. */
 void shd_terminal_write(shd_terminal *terminal, bool ready);
-/* Waits until something can be written, patience_ms at most, and writes it. False: nothing is left, or it is given up. */
+/* Waits until something can be written, patience_ms at most, and writes it. False: nothing is left, or it is given
+ * up. */
 bool shd_terminal_drain(shd_terminal *terminal, int patience_ms);
 
 #endif

@@ -1,7 +1,7 @@
 /* The environment of the ranks of this host: torchrun's variables, and what the launcher itself inherited.
  *
- * One place makes them, so that what a rank is told is what docs/LAUNCH.md lists. Variables of an outer launcher that have
- * the same names are never passed on. */
+ * One place makes them, so that what a rank is told is what docs/LAUNCH.md lists. Variables of an outer launcher that
+ * have the same names are never passed on. */
 #ifndef SHD_LAUNCH_VARIABLES_H
 #define SHD_LAUNCH_VARIABLES_H
 
