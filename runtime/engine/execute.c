@@ -171,11 +171,8 @@ static const shd_instruction *find_blocking(const shd_engine *engine, const shd_
     const shd_program *program = engine->program;
     for (int32_t i = 0; i < instruction->waits.count; i++) {
         int32_t waited = program->waits[instruction->waits.first + i];
-        if (engine->done[waited]) continue;
-        for (int32_t front = 0; front < waited; front++)
-            if (program->instructions[front].queue == program->instructions[waited].queue && !engine->done[front])
-                return &program->instructions[front];
-        return &program->instructions[waited];
+        if (!engine->done[waited])
+            return &program->instructions[shd_queue_front(engine->queues[program->instructions[waited].queue])];
     }
     return instruction;
 }
@@ -203,13 +200,15 @@ static double counted_ms(const shd_engine *engine) {
     return engine->times.comm_ms + engine->times.optimizer_ms + engine->times.save_ms;
 }
 
-/* One turn of waiting, which counts as what it is spent on; items that run meanwhile count their own time. */
+/* One turn of waiting, which counts as what it is spent on; items that run meanwhile count their own time. `what` is
+ * named when there is nothing else to do; "": something has run since. */
 static sherd_status wait_turn(shd_engine *engine, const shd_instruction *instruction, shd_patience *patience,
                               char *what, size_t what_bytes) {
     bool disk = waits_for_disk(engine, instruction), ran;
     double since_ms = shd_clock_ms(), before_ms = counted_ms(engine);
     SHD_TRY(progress(engine, &ran));
-    if (ran) name_wait(engine, instruction, what, what_bytes);
+    if (ran) what[0] = 0;
+    if (!ran && !what[0]) name_wait(engine, instruction, what, what_bytes);
     if (ran || disk) *patience = (shd_patience){0};
     if (!ran) SHD_TRY(disk ? shd_engine_await_disk(engine) : shd_comm_pause(engine->config.comm, patience, what));
     double spent_ms = shd_clock_ms() - since_ms - (counted_ms(engine) - before_ms);
@@ -222,8 +221,7 @@ static sherd_status wait_turn(shd_engine *engine, const shd_instruction *instruc
 
 static sherd_status hold_until_ready(shd_engine *engine, const shd_instruction *instruction) {
     if (is_ready(engine, instruction)) return SHERD_OK;
-    char what[128];
-    name_wait(engine, instruction, what, sizeof what);
+    char what[128] = "";
     shd_patience patience = {0};
     do SHD_TRY(wait_turn(engine, instruction, &patience, what, sizeof what));
     while (!is_ready(engine, instruction));
