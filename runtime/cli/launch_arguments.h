@@ -24,7 +24,8 @@ enum { SHD_LAUNCH_MOST_RESTARTS = 1000000 };
          "each time, a minute at most."},                                                                              \
         {SHD_OPTION_AFFINITY, "affinity", "HOW",                                                                       \
          "Where ranks run: auto, bound to the memory nodes of their share of the cores where there are\n"              \
-         "several nodes; cores, bound to their share; none (default auto)."},                                          \
+         "several nodes; cores, bound to their share; none (default auto). Ranks of run get cores by the\n"            \
+         "GPU that has their local rank for a number, where there are several nodes."},                                \
         {SHD_OPTION_STOP_TIMEOUT, "shutdown-timeout", "SECONDS",                                                       \
          "How long ranks may take to end after TERM, INT, HUP or QUIT, until killed (default 30)."},                   \
     {                                                                                                                  \

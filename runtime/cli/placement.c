@@ -16,9 +16,9 @@ bool shd_placement_take(const shd_command *command, const char *value, shd_affin
     return false;
 }
 
-void shd_placement_make(shd_affinity_choice choice, shd_launch *launch, shd_affinity *affinity) {
-    const shd_affinity_source here = {0};
-    char text[200];
+void shd_placement_make(shd_affinity_choice choice, bool gpus, shd_launch *launch, shd_affinity *affinity) {
+    const shd_affinity_source here = {.gpus = gpus};
+    char text[320];
     *affinity = (shd_affinity){0};
     if (shd_affinity_init(affinity, choice, launch->rank_count, &here) != SHERD_OK) {
         shd_say_error("warning: ranks are not bound to cores: %s", sherd_last_error());

@@ -8,8 +8,9 @@
 
 /* False, with what is wrong said, for a value that is none. */
 bool shd_placement_take(const shd_command *command, const char *value, shd_affinity_choice *out);
-/* Fills *affinity for the ranks of *launch, which borrows it, and says what is not the usual: ranks that are bound, more threads
- * than one. Where the machine cannot be looked at, which is said too, ranks run where this process may. */
-void shd_placement_make(shd_affinity_choice choice, shd_launch *launch, shd_affinity *affinity);
+/* Fills *affinity for the ranks of *launch, which borrows it, and says what is not the usual: ranks that are bound, more
+ * threads than one. `gpus`: ranks may use GPUs, and are put near them. Where the machine cannot be looked at, which is
+ * said too, ranks run where this process may. */
+void shd_placement_make(shd_affinity_choice choice, bool gpus, shd_launch *launch, shd_affinity *affinity);
 
 #endif

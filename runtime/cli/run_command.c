@@ -57,7 +57,7 @@ static int launch_program(run_arguments *given, shd_output *output, char **progr
     launch.restarts = restarts;
     launch.user = &launch;
     shd_affinity affinity;
-    shd_placement_make(given->launch.affinity, &launch, &affinity);
+    shd_placement_make(given->launch.affinity, true, &launch, &affinity);
     shd_launch_report report;
     sherd_status status = shd_launch_run(&launch, &report);
     shd_affinity_fini(&affinity);

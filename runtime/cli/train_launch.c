@@ -230,7 +230,7 @@ static int run(train_job *has) {
     launch.early_exit_fails = true;
     has->launch = &launch;
     shd_affinity affinity;
-    shd_placement_make(train->launch_arguments->affinity, &launch, &affinity);
+    shd_placement_make(train->launch_arguments->affinity, false, &launch, &affinity);
     /* A rank that is bound no longer sees what it shares with the others. */
     has->threads = affinity.masks ? shd_job_threads(train->job) : 0;
     shd_launch_report report;

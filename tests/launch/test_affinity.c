@@ -2,14 +2,12 @@
 #include "runtime/launch/affinity.h"
 
 #include "runtime/base/memory.h"
+#include "runtime/launch/cores.h"
+#include "tests/launch/places.h"
 
 #include <criterion/criterion.h>
 #include <sched.h>
 #include <sherd/status.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -21,24 +19,10 @@ static const char *bound(const char *machine, const char *allowed, shd_affinity_
     shd_affinity affinity = {0};
     cr_assert_eq(shd_affinity_init(&affinity, choice, ranks, &source), SHERD_OK, "%s", sherd_last_error());
     *threads = affinity.threads;
-    size_t used = 0;
-    for (int32_t rank = 0; affinity.masks && rank < ranks; rank++) {
-        const cpu_set_t *mask = (const cpu_set_t *)(const void *)(affinity.masks + (size_t)rank * affinity.mask_bytes);
-        if (rank) text[used++] = ' ';
-        for (int cpu = 0, any = 0; cpu < (int)affinity.mask_bytes * 8; cpu++) {
-            if (!CPU_ISSET_S(cpu, affinity.mask_bytes, mask)) continue;
-            int last = cpu;
-            while (last + 1 < (int)affinity.mask_bytes * 8 && CPU_ISSET_S(last + 1, affinity.mask_bytes, mask)) last++;
-            used += (size_t)sprintf(text + used, last > cpu ? "%s%d-%d" : "%s%d", any ? "," : "", cpu, last);
-            any = 1;
-            cpu = last;
-        }
-    }
-    text[used] = 0;
-    bool is_bound = affinity.masks;
+    write_masks(&affinity, text);
     shd_affinity_fini(&affinity);
     cr_assert_eq(shd_memory_held(SHD_MEMORY_OBJECTS), 0);
-    return is_bound ? text : "free";
+    return text;
 }
 
 Test(affinity, cores_are_divided_whole_and_none_is_shared) {
@@ -89,18 +73,21 @@ Test(affinity, every_division_is_whole) {
     static const int32_t machines[][4] = {{1, 0, 0, 0}, {7, 0, 0, 0}, {4, 4, 0, 0},
                                           {1, 6, 0, 0}, {5, 3, 1, 0}, {8, 1, 1, 8}};
     for (size_t m = 0; m < sizeof machines / sizeof *machines; m++) {
-        int32_t nodes[32], first[33], count = 0, node_count = 0;
+        shd_core_span shares[32];
+        int32_t nodes[32], count = 0, node_count = 0;
         for (int node = 0; node < 4; node++) {
             node_count += machines[m][node] > 0;
             for (int32_t i = 0; i < machines[m][node]; i++) nodes[count++] = node;
         }
         const shd_cores cores = {.count = count, .nodes = nodes};
         for (int32_t ranks = 1; ranks <= count; ranks++) {
-            shd_cores_divide(&cores, ranks, first);
-            cr_assert(first[0] == 0 && first[ranks] == count);
+            shd_cores_divide(&cores, ranks, shares);
+            cr_assert(shares[0].first == 0 && shares[ranks - 1].end == count);
             for (int32_t rank = 0; rank < ranks; rank++) {
-                cr_assert_lt(first[rank], first[rank + 1], "machine %zu: rank %d of %d has none", m, rank, ranks);
-                cr_assert(ranks < node_count || nodes[first[rank]] == nodes[first[rank + 1] - 1],
+                const shd_core_span *own = &shares[rank];
+                cr_assert_lt(own->first, own->end, "machine %zu: rank %d of %d has none", m, rank, ranks);
+                cr_assert(rank == 0 || own->first == own[-1].end);
+                cr_assert(ranks < node_count || nodes[own->first] == nodes[own->end - 1],
                           "machine %zu: rank %d of %d lies over two nodes", m, rank, ranks);
             }
         }
@@ -130,27 +117,7 @@ Test(affinity, binds_the_calling_process_within_what_it_may_use) {
     shd_affinity_fini(&affinity);
 }
 
-static char root[64];
-
-static void put(const char *path, const char *text) {
-    char whole[256], command[300];
-    snprintf(whole, sizeof whole, "%s%s", root, path);
-    snprintf(command, sizeof command, "mkdir -p $(dirname %s)", whole);
-    cr_assert_eq(system(command), 0);
-    FILE *file = fopen(whole, "w");
-    fputs(text, file);
-    fclose(file);
-}
-static void begin(void) {
-    snprintf(root, sizeof root, "/tmp/sherd-quota-XXXXXX");
-    cr_assert(mkdtemp(root));
-}
-static void end(void) {
-    char command[128];
-    snprintf(command, sizeof command, "rm -rf %s", root);
-    if (system(command)) return;
-}
-TestSuite(quota, .init = begin, .fini = end);
+TestSuite(quota, .init = make_root, .fini = remove_root);
 
 Test(quota, keeps_ranks_free_and_threads_few) {
     put("/proc/self/cgroup", "0::/\n");

@@ -50,11 +50,11 @@ CALLS = [
     ("calls the allocator (use runtime/base/memory.h)",
      r"\b(?:malloc|calloc|realloc|free|aligned_alloc|posix_memalign|strdup|strndup|asprintf)\s*\(",
      ["runtime/base/memory.c", "runtime/cli"]),
-    ("reads the environment", r"\b(?:secure_)?getenv\s*\(|\benviron\b", ["runtime/comm/env.c", "runtime/launch/variables.c", "runtime/launch/processors.c",
+    ("reads the environment", r"\b(?:secure_)?getenv\s*\(|\benviron\b", ["runtime/comm/env.c", "runtime/launch/variables.c", "runtime/launch/processors.c", "runtime/launch/gpus.c",
                                                                        "runtime/cli"]),
 ]
 BACKEND_WORDS = re.compile(r"cuda|nccl|cublas", re.I)
-BACKEND_FILES = re.compile(r"(^|/)(cuda|nccl|cublas|staged)[^/]*\.[ch]u?h?$|^io/schema\.h$|^runtime/comm/env\.c$|^runtime/launch/(variables|processors)\.[ch]$|^runtime/include/sherd/(cuda|nccl)\.h$")
+BACKEND_FILES = re.compile(r"(^|/)(cuda|nccl|cublas|staged)[^/]*\.[ch]u?h?$|^io/schema\.h$|^runtime/comm/env\.c$|^runtime/launch/(variables|processors|gpus)\.[ch]$|^runtime/include/sherd/(cuda|nccl)\.h$")
 
 # Longer than the limits, with the reason.
 LONG_FILES = {}
