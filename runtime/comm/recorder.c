@@ -64,8 +64,7 @@ struct shd_recorder {
     int32_t rank, world_size;
 };
 
-static const char *const kind_names[] = {
-    [SHD_RECORD_EXCHANGE] = "EXCHANGE", [SHD_RECORD_DATA] = "DATA", [SHD_RECORD_SAVE] = "SAVE"};
+static const char *const kind_names[] = {[SHD_RECORD_EXCHANGE] = "EXCHANGE", [SHD_RECORD_DATA] = "DATA"};
 enum { KIND_NAMES = sizeof kind_names / sizeof *kind_names };
 
 const char *shd_activity_text(shd_activity activity) {

@@ -28,7 +28,6 @@ enum {
 typedef enum shd_record_kind {
     SHD_RECORD_EXCHANGE,        /* shd_comm_exchange */
     SHD_RECORD_DATA,            /* reading a batch */
-    SHD_RECORD_SAVE,            /* between steps: a save begins or is waited for */
     SHD_RECORD_INSTRUCTION = 16 /* + shd_op */
 } shd_record_kind;
 enum { SHD_RECORD_KINDS = 64, SHD_RECORD_NO_COLLECTIVE = -1 };
