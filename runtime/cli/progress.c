@@ -55,6 +55,11 @@ void shd_progress_fini(shd_progress *progress) { pthread_mutex_destroy(&progress
 /* Of the finite losses of steps that counted; there is none while smooth_weight is 0. */
 static double smoothed_loss(const shd_progress *progress) { return progress->smooth_sum / progress->smooth_weight; }
 
+/* Steps of this run, those that it has gone back behind included. */
+static int64_t count_steps(const shd_progress *progress) {
+    return progress->last.step - progress->first_step + progress->taken_back_count;
+}
+
 /* The line must not reach the last column: some terminals go on to the next row there. */
 static int line_columns(FILE *out) {
     int columns = shd_terminal_columns(out);
@@ -67,7 +72,7 @@ typedef enum field { STEP, LOSS, SMOOTH, ACCURACY, GRAD, RATE, SPEED, MEMORY, LE
 static void write_fields(const shd_progress *progress, double at_ms, char fields[FIELDS][FIELD_BYTES]) {
     const shd_progress_row *row = &progress->last;
     char bytes[16], left[16] = "-";
-    int64_t done = row->step - progress->first_step;
+    int64_t done = count_steps(progress);
     double spent_s = (at_ms - progress->start_ms) / 1e3;
     shd_bytes_text((double)row->peak_bytes, bytes);
     /* The first steps are slow, memory being touched for the first time: a guess from them alone would be absurd. */
@@ -132,6 +137,7 @@ void shd_progress_start(shd_progress *progress, int64_t step) {
 
 static void take(shd_progress *progress, const shd_progress_row *row) {
     if (progress->first_step < 0) progress->first_step = row->step - 1;
+    if (row->step <= progress->last.step) progress->taken_back_count += progress->last.step - row->step + 1;
     progress->last = *row;
     if (isfinite(row->loss) && !row->skipped) {
         progress->smooth_sum += smoothing * (row->loss - progress->smooth_sum);
@@ -195,12 +201,13 @@ static void add(char *text, const char *format, ...) {
 
 static void write_summary(const shd_progress *progress) {
     char text[SUMMARY_BYTES] = "", spent[16];
-    int64_t steps = progress->last.step - progress->first_step;
+    int64_t steps = count_steps(progress);
     bool validated = progress->last_validation_step > 0;
     shd_time_text((now_ms() - progress->start_ms) / 1e3, spent);
     add(text, "done: %" PRId64 " step%s in %s", steps, steps == 1 ? "" : "s", spent);
     if (progress->skipped_count > 0)
         add(text, ", %" PRId64 " of %" PRId64 " step%s skipped", progress->skipped_count, steps, steps == 1 ? "" : "s");
+    if (progress->taken_back_count > 0) add(text, ", %" PRId64 " taken back", progress->taken_back_count);
     add(text, ", loss %.4f", progress->last.loss);
     if (progress->smooth_weight > 0) add(text, " (%.4f smoothed over this run)", smoothed_loss(progress));
     if (validated) add(text, ", validation loss %.4f", progress->last_validation);
