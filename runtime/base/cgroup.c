@@ -125,3 +125,62 @@ static int64_t find_memory(const char *root, bool left) {
 
 int64_t shd_cgroup_memory(const char *root) { return find_memory(root, false); }
 int64_t shd_cgroup_memory_left(const char *root) { return find_memory(root, true); }
+
+/* --- the own group ------------------------------------------------------------------------------------------------ */
+
+/* Undoes the kernel's escapes in a word of mountinfo: "\\040" is a blank. */
+static void unescape(char *word) {
+    char *out = word;
+    for (const char *at = word; *at; at++) {
+        bool escaped = at[0] == '\\' && at[1] && at[2] && at[3];
+        *out++ = escaped ? (char)((at[1] - '0') * 64 + (at[2] - '0') * 8 + (at[3] - '0')) : at[0];
+        if (escaped) at += 3;
+    }
+    *out = 0;
+}
+
+/* The path of this process's group of version 2 in its hierarchy. */
+static bool read_own(const char *root, char path[PATH_MAX]) {
+    char line[PATH_MAX + 64];
+    snprintf(line, sizeof line, "%s/proc/self/cgroup", root);
+    FILE *file = fopen(line, "re");
+    bool found = false;
+    while (file && !found && fgets(line, sizeof line, file)) {
+        line[strcspn(line, "\n")] = 0;
+        found = !strncmp(line, "0::/", 4) && strlen(line + 3) < PATH_MAX;
+        if (found) strcpy(path, line + 3);
+    }
+    if (file) fclose(file);
+    return found;
+}
+
+/* Of a line of mountinfo, "41 31 0:38 TOP MOUNT OPTIONS… - TYPE SOURCE OPTIONS": what of a hierarchy of version 2 is
+ * mounted where. */
+static bool parse_mount(const char *line, char top[PATH_MAX], char mount[PATH_MAX]) {
+    const char *type = strstr(line, " - ");
+    if (!type || strncmp(type, " - cgroup2 ", 11)) return false;
+    if (sscanf(line, "%*s %*s %*s %4095s %4095s", top, mount) != 2) return false;
+    unescape(top);
+    unescape(mount);
+    if (!strcmp(top, "/")) top[0] = 0;
+    return true;
+}
+
+bool shd_cgroup_find(const char *root, char *folder, size_t bytes) {
+    char line[3 * PATH_MAX], own[PATH_MAX], top[PATH_MAX], mount[PATH_MAX];
+    if (!read_own(root, own)) return false;
+    snprintf(line, sizeof line, "%s/proc/self/mountinfo", root);
+    FILE *file = fopen(line, "re");
+    bool found = false;
+    while (file && !found && fgets(line, sizeof line, file)) {
+        if (!parse_mount(line, top, mount)) continue;
+        /* A mount may show a part of the hierarchy only; "/.." is above what a namespace sees. */
+        size_t length = strlen(top);
+        bool within = !strncmp(own, top, length) && (!own[length] || own[length] == '/');
+        if (!within || !strncmp(own + length, "/../", 4)) continue;
+        int written = snprintf(folder, bytes, "%s%s%s", root, mount, own + length);
+        found = written > 0 && (size_t)written < bytes;
+    }
+    if (file) fclose(file);
+    return found;
+}

@@ -5,6 +5,8 @@
 #ifndef SHD_BASE_CGROUP_H
 #define SHD_BASE_CGROUP_H
 
+#include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 /* Cores' worth of processor time; 0: there is no limit. */
@@ -13,5 +15,9 @@ double shd_cgroup_cores(const char *root);
  * INT64_MAX: there is no limit. */
 int64_t shd_cgroup_memory(const char *root);
 int64_t shd_cgroup_memory_left(const char *root);
+
+/* The folder of the group of version 2 that this process is in, wherever its hierarchy is mounted. False: there is none
+ * that this process sees, or its path is longer than `bytes`. */
+bool shd_cgroup_find(const char *root, char *folder, size_t bytes);
 
 #endif

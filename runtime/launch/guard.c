@@ -37,6 +37,7 @@ static void keep_watch(int messages, const shd_guard *guard) {
     }
     for (int i = 0; i < count; i++) kill(-leaders[i], SIGKILL);
     if (number == 0) return;
+    shd_enclosure_end(&guard->enclosure);
     shd_marked_kill(guard->mark);
     if (guard->died) guard->died(guard->user);
 }
@@ -89,7 +90,11 @@ sherd_status shd_guard_start(shd_guard *guard) {
         return shd_fail(SHERD_IO, "no random bytes for the mark of ranks: %s", strerror(errno));
     int length = snprintf(guard->mark, sizeof guard->mark, "%s=", SHD_MARKED_VARIABLE);
     for (size_t i = 0; i < sizeof bytes; i++) length += snprintf(guard->mark + length, 3, "%02x", bytes[i]);
-    return start(guard);
+    /* Known to the guard before it exists, so that no death of the launcher leaves it. */
+    shd_enclosure_choose(&guard->enclosure, shd_guard_mark_value(guard));
+    SHD_TRY(start(guard));
+    shd_enclosure_make(&guard->enclosure);
+    return SHERD_OK;
 }
 
 /* The channel takes hundreds of messages: it is full only when the guard does not run. */
@@ -132,6 +137,7 @@ bool shd_guard_renew(shd_guard *guard, const pid_t *leaders, int32_t count) {
 }
 
 void shd_guard_stop(shd_guard *guard) {
+    shd_enclosure_end(&guard->enclosure);
     if (guard->channel < 0) return;
     struct pollfd end = {.fd = guard->channel};
     tell(guard, 0);

@@ -17,6 +17,7 @@ static int become_rank(const shd_spawn *spawn, int32_t local_rank, const shd_gua
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     /* The launcher may have died before prctl: then nobody sends the signal. */
     if (getppid() != spawn->parent) _exit(128 + SIGKILL);
+    shd_enclosure_enter(&guard->enclosure);
     /* Not left to the launcher, which may be killed before it comes to it, when the program has started others already. */
     shd_guard_add(guard, getpid());
     /* A group in the background that reads a terminal would be stopped; one input cannot be shared by several. */

@@ -4,6 +4,7 @@
 #include <criterion/criterion.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 static char root[64];
 
@@ -86,4 +87,41 @@ Test(cgroup, memory_of_the_old_groups_is_known_too) {
     put("/sys/fs/cgroup/memory/job/memory.stat", "inactive_file 7\ntotal_inactive_file 100\ntotal_active_file 20\n");
     cr_assert_eq(shd_cgroup_memory(root), 1000);
     cr_assert_eq(shd_cgroup_memory_left(root), 320);
+}
+
+static const char *find(void) {
+    static char own[256];
+    if (!shd_cgroup_find(root, own, sizeof own)) return "none";
+    return own + strlen(root);
+}
+
+Test(cgroup, the_own_group_is_found_wherever_its_hierarchy_is_mounted) {
+    put("/proc/self/cgroup", "3:cpu:/old\n0::/a/b\n");
+    cr_assert_str_eq(find(), "none");
+    put("/proc/self/mountinfo", "30 1 0:5 / /sys/fs/cgroup/cpu rw shared:3 - cgroup cgroup rw,cpu\n");
+    cr_assert_str_eq(find(), "none");
+    put("/proc/self/mountinfo", "30 1 0:5 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu\n"
+                                "41 31 0:38 / /sys/fs/cgroup/unified rw,relatime shared:4 - cgroup2 cgroup2 rw\n");
+    cr_assert_str_eq(find(), "/sys/fs/cgroup/unified/a/b");
+    put("/proc/self/mountinfo", "41 31 0:38 / /my\\040groups rw - cgroup2 none rw,nsdelegate\n");
+    cr_assert_str_eq(find(), "/my groups/a/b");
+    put("/proc/self/cgroup", "0::/\n");
+    cr_assert_str_eq(find(), "/my groups/");
+}
+
+Test(cgroup, the_own_group_is_found_where_a_part_of_the_hierarchy_is_mounted) {
+    /* The first shows another part; that its name begins alike makes it no part of ours. */
+    put("/proc/self/mountinfo",
+        "40 1 0:9 /pod/on /one rw - cgroup2 cgroup rw\n41 1 0:9 /pod/one /two rw - cgroup2 cgroup rw\n");
+    put("/proc/self/cgroup", "0::/pod/one/job\n");
+    cr_assert_str_eq(find(), "/two/job");
+    put("/proc/self/cgroup", "0::/pod/one\n");
+    cr_assert_str_eq(find(), "/two");
+    put("/proc/self/cgroup", "0::/pod\n");
+    cr_assert_str_eq(find(), "none");
+    put("/proc/self/mountinfo", "40 1 0:9 / /one rw - cgroup2 cgroup rw\n");
+    put("/proc/self/cgroup", "0::/../outside\n"); /* of the namespace */
+    cr_assert_str_eq(find(), "none");
+    put("/proc/self/cgroup", "3:cpu:/only\n");
+    cr_assert_str_eq(find(), "none");
 }

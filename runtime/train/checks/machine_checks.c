@@ -13,6 +13,7 @@
 #include <glob.h>
 #include <gnu/libc-version.h>
 #include <jansson.h>
+#include <limits.h>
 #include <math.h>
 #include <sched.h>
 #include <sherd/version.h>
@@ -192,6 +193,17 @@ static void say_limit(shd_finding *out, const char *name, const char *note, int 
     if (limit.rlim_cur != RLIM_INFINITY) shd_finding_note(out, note, (double)limit.rlim_cur);
 }
 
+/* Whether a launcher can make a control group for what its ranks start; it does without. */
+static void say_control_groups(shd_finding *out) {
+    char folder[PATH_MAX], list[PATH_MAX + 32];
+    bool can = shd_cgroup_find("", folder, sizeof folder) && access(folder, W_OK | X_OK) == 0;
+    if (can) snprintf(list, sizeof list, "%s/cgroup.procs", folder);
+    can = can && access(list, W_OK) == 0;
+    shd_finding_add(out, "%s%s", out->text[0] ? ", " : "",
+                    can ? "jobs have control groups" : "no control groups for jobs");
+    shd_finding_note(out, "control_groups", can);
+}
+
 /* Of these only what is too low for a job matters, and that its own checks find. */
 sherd_status shd_check_limits(shd_checkup *checkup, shd_finding *out) {
     (void)checkup;
@@ -201,6 +213,7 @@ sherd_status shd_check_limits(shd_checkup *checkup, shd_finding *out) {
     say_limit(out, "address space", "address_space_bytes", RLIMIT_AS, true);
     say_limit(out, "file size", "file_size_bytes", RLIMIT_FSIZE, true);
     say_limit(out, "locked memory", "locked_memory_bytes", RLIMIT_MEMLOCK, true);
+    say_control_groups(out);
     return SHERD_OK;
 }
 
