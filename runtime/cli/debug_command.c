@@ -15,8 +15,8 @@ enum { OPTION_JSON = 256, OPTION_OF };
 
 static const shd_option options[] = {
     {OPTION_OF, "of", "PID",
-     "First take the dumps, into the new folder DUMP_DIR, of a job that runs: PID is that of the `sherd train` which "
-     "started its ranks. The job goes on undisturbed."},
+     "First take the dumps, into the new folder DUMP_DIR, of a job that runs: PID is that of\n"
+     "the `sherd train` which started its ranks. The job goes on undisturbed."},
     {OPTION_JSON, "json", NULL, "One JSON object instead of words."},
     {0},
 };
