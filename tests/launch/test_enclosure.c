@@ -7,10 +7,12 @@
 
 #include <criterion/criterion.h>
 #include <dirent.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -116,15 +118,32 @@ static int count_groups_of(pid_t pid) {
     return count;
 }
 
-static pid_t start_launcher(const char *script) {
+/* Whether this process, and no other, no longer sees any control groups. */
+static bool hide_groups(void) {
+    return unshare(CLONE_NEWNS) == 0 && mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0 &&
+           mount("none", "/sys/fs/cgroup", "tmpfs", 0, NULL) == 0;
+}
+
+static bool can_hide_groups(void) {
+    int state = 1;
+    pid_t child = fork();
+    if (child == 0) _exit(!hide_groups());
+    return waitpid(child, &state, 0) == child && state == 0;
+}
+
+/* `hidden`: it sees no control groups. */
+static pid_t start_launcher_where(bool hidden, const char *script) {
     pid_t pid = fork();
     if (pid) return pid;
     prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (hidden && !hide_groups()) _exit(98);
     shd_launch launch = SHD_LAUNCH_INIT;
     shd_launch_report report;
     launch.argv = (char *const[4]){(char *)"sh", (char *)"-c", (char *)script, NULL};
     _exit(shd_launch_run(&launch, &report) == SHERD_OK ? report.exit_code : 99);
 }
+
+static pid_t start_launcher(const char *script) { return start_launcher_where(false, script); }
 
 #define START_DAEMON "setsid sh -c 'setsid env -i sleep 300 & echo $! >$DIR/daemon';"
 
@@ -139,6 +158,18 @@ Test(enclosure, a_daemon_without_environment_does_not_outlive_a_killed_launcher)
     cr_assert(dies_soon(daemon));
     for (int wait = 0; wait < 1000 && count_groups_of(launcher); wait++) usleep(5000);
     cr_assert_eq(count_groups_of(launcher), 0);
+}
+
+Test(enclosure, a_daemon_with_its_environment_does_not_outlive_a_killed_launcher_without_groups) {
+    NEED_GROUPS();
+    if (!can_hide_groups()) cr_skip_test("mounting is not permitted here");
+    pid_t launcher = start_launcher_where(true, "setsid sh -c 'setsid sleep 300 & echo $! >$DIR/daemon'; sleep 300");
+    int daemon = atoi(wait_written("daemon"));
+    cr_assert(lives(daemon));
+    cr_assert_eq(count_groups_of(launcher), 0);
+    kill(launcher, SIGKILL);
+    waitpid(launcher, NULL, 0);
+    cr_assert(dies_soon(daemon));
 }
 
 Test(enclosure, nothing_is_left_of_a_job_that_ends) {

@@ -339,6 +339,42 @@ def check_killed_guard(bench):
             need_nothing_left(launcher)
 
 
+def own_group():
+    """The folder of this process's control group, in which launchers may make theirs; None: they may not."""
+    path = [line[3:].rstrip("\n") for line in open("/proc/self/cgroup") if line.startswith("0::/")]
+    mounts = [line.split() for line in open("/proc/self/mountinfo") if " - cgroup2 " in line]
+    folders = [words[4] + path[0] for words in mounts if path and words[3] == "/"]
+    return next((folder for folder in folders if os.access(os.path.join(folder, "cgroup.procs"), os.W_OK) and os.access(folder, os.W_OK)), None)
+
+
+def check_killed_nested_launchers(bench):
+    """A launcher that is a rank of another, and daemons without an environment: where control groups may be made, nothing
+    survives, whichever of the two is killed."""
+    group = own_group()
+    if not group:
+        print("no control group of version 2 in which launchers may make others: not tried")
+        return
+    inner = "setsid sh -c 'setsid env -i sleep 300 & echo $! >$DIR/daemon'$RANK; echo up >$DIR/up$RANK; sleep 300"
+    for outer_dies in (True, False):
+        folder = bench.new_folder()
+        script = 'echo $$ >$DIR/inner; exec "$SHERD" run -n 2 sh -c "$INNER"'
+        with Launcher(bench, folder, ["-n", "1"], script, environment={"SHERD": bench.sherd, "INNER": inner}) as launcher:
+            wait_for(folder, "inner", "up0", "up1")
+            daemons = [int(text(folder, name)) for name in ("daemon0", "daemon1")]
+            inner_pid = int(text(folder, "inner"))
+            outer_groups = [name for name in os.listdir(group) if name.startswith(f"sherd-{launcher.process.pid}-")]
+            need(len(outer_groups) == 1, f"groups {outer_groups}")
+            path = os.path.join(group, outer_groups[0])
+            need([name for name in os.listdir(path) if name.startswith(f"sherd-{inner_pid}-")], "the inner launcher has no group")
+            need(all(is_alive(pid) for pid in daemons), "no daemons")
+            os.kill(launcher.process.pid if outer_dies else inner_pid, signal.SIGKILL)
+            code = launcher.end()
+            need(code == (-signal.SIGKILL if outer_dies else 128 + signal.SIGKILL), f"exit code {code}")
+            wait_until(lambda: not any(is_alive(pid) for pid in daemons), "a daemon survives")
+            wait_until(lambda: not os.path.exists(path), "the group is left")
+            need_nothing_left(launcher)
+
+
 def check_many_at_once(bench):
     """Twenty jobs that start together have ports and names of their own."""
     folders = [bench.new_folder() for _ in range(20)]
