@@ -6,15 +6,18 @@
 #include "runtime/base/memory.h"
 #include "runtime/base/status.h"
 
-#include <errno.h>
 #include <stdio.h>
-#include <unistd.h>
 
 static const double MINUTE_MS = 60e3;
 
 bool shd_saver_wishes(const shd_saver *saver) {
     double every_ms = saver->job->checkpoint.every_minutes * MINUTE_MS;
     return saver->speaks && every_ms > 0 && !saver->asked && shd_clock_ms() - saver->begun_ms >= every_ms;
+}
+
+void shd_saver_know_folder(shd_saver *saver) {
+    shd_folder_id folder;
+    if (saver->speaks && shd_folder_identify(saver->job->checkpoint.dir, &folder) == SHERD_OK) saver->folder = folder;
 }
 
 double shd_saver_take_wait(shd_saver *saver) {
@@ -45,23 +48,14 @@ static void log_saved(const shd_saver *saver, const sherd_save_result *result) {
 
 /* Says when checkpoint.dir is not the folder that it was: a save makes one that is missing. */
 static void watch_folder(shd_saver *saver) {
-    shd_folder_id folder;
-    const char *path = saver->job->checkpoint.dir;
-    if (!saver->speaks) return;
-    if (shd_folder_identify(path, &folder) != SHERD_OK) {
-        saver->folder_gone = saver->folder_gone || (access(path, F_OK) != 0 && errno == ENOENT);
-        return;
-    }
     const shd_folder_id before = saver->folder;
-    bool moved = before.inode != 0 && (folder.device != before.device || folder.inode != before.inode);
-    bool gone = saver->folder_gone;
-    saver->folder = folder;
-    saver->folder_gone = false;
-    if (moved || gone)
-        shd_log(SHERD_LOG_WARN,
-                "%s is another folder than at the save before: somebody has removed or replaced it, with all "
-                "checkpoints in it, and with the lock that keeps other jobs out",
-                path);
+    shd_saver_know_folder(saver);
+    if (before.inode != 0 && (saver->folder.device != before.device || saver->folder.inode != before.inode))
+        shd_log(
+            SHERD_LOG_WARN,
+            "%s is another folder than it was: somebody has removed or replaced it, with all checkpoints in it, and "
+            "with the lock that keeps other jobs out",
+            saver->job->checkpoint.dir);
 }
 
 static void note_saved(shd_saver *saver, const sherd_save_result *result) {

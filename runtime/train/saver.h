@@ -38,11 +38,13 @@ typedef struct shd_saver {
     int32_t failures_in_row;
     double begun_ms;      /* when the newest one was begun, or the run */
     double wait_ms;       /* what the saves have kept this rank waiting outside of steps, since it was last taken */
-    shd_folder_id folder; /* of the newest one that is complete, on rank 0; inode 0: not known */
-    bool folder_gone;     /* it was not there any more just after a save */
+    shd_folder_id folder; /* checkpoint.dir as rank 0 last knew it; inode 0: it does not */
     shd_train_saves total;
     char cause[200]; /* of the save that has failed last, with the rank that failed, if it is another one */
 } shd_saver;
+
+/* Before the first save: rank 0 remembers which folder checkpoint.dir is, if it is there, and says when it becomes another. */
+void shd_saver_know_folder(shd_saver *saver);
 
 /* Whether rank 0's clock wants a checkpoint: to be told to all ranks with the coming step. Cheap. */
 bool shd_saver_wishes(const shd_saver *saver);

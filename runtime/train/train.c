@@ -261,6 +261,7 @@ static sherd_status start(shd_job_run *run) {
                              .user = run,
                              .begun_step = saved_step,
                              .saved_step = saved_step};
+    shd_saver_know_folder(&run->saver);
     if (run->validation_data)
         SHD_TRY(shd_job_create_feed(run->job, run->validation_data, &run->options, 1, &run->validation));
     return shd_job_run_start_feed(run);

@@ -240,7 +240,7 @@ def check_replaced(bench):
         job.launcher.terminate()
         need(job.wait(LIMIT_S) == 143, f"not stopped: {job.said()}")
         said = job.said()
-    need(said.count(f"{folder} is another folder than at the save before") == 1, f"does not say once that it is another folder: {said}")
+    need(said.count(f"{folder} is another folder than it was") == 1, f"does not say once that it is another folder: {said}")
     for where in (folder, folder + "-moved"):
         for step in complete(where):
             need_whole(bench.sherd, path_of(where, step))
