@@ -104,6 +104,12 @@ class Doctor(unittest.TestCase):
         self.assertGreater(found["cpu"]["values"]["fp32_gflops"], 0)
         self.assertNotIn("step", found)
 
+    def test_a_machine_where_nothing_can_be_written_in_the_working_directory(self):
+        code, found = self.doctor(job=None, ranks=1, prefix=["env", "-C", "/proc"])
+        self.assertEqual(code, 0, found)
+        self.expect(found, "files", "ok", "working directory: nothing is tried: cannot make a file in .")
+        self.assertEqual(found["files"]["values"], {})
+
     def test_a_good_job_is_good_at_every_stage(self):
         for settings in (["shard.stage=0"], ["shard.stage=3"], ["shard.stage=2", "shard.gather=copy", "train.precision=bf16"]):
             code, found = self.doctor(settings=settings)
@@ -151,6 +157,10 @@ class Doctor(unittest.TestCase):
         self.assertEqual(code, 0, found)
         self.expect(found, "checkpoint.resume", "ok", "goes on from", "9 of 12 steps")
         self.assertLess(found["step"]["values"]["loss"], 4)
+        code, found = self.doctor(settings=["optimizer.schedule=constant", "train.steps=9"], prefix=["env", "-C", "/proc"])
+        self.assertEqual(code, 0, found)
+        for check in ("outputs", "files", "file size", "disk"):
+            self.expect(found, check, "skipped", "nothing will be written")
         for name in sorted(os.listdir(self.path("runs/small/checkpoints"))):
             for file in os.listdir(self.path(f"runs/small/checkpoints/{name}")) if name.startswith("step") else ():
                 os.truncate(self.path(f"runs/small/checkpoints/{name}/{file}"), 100)

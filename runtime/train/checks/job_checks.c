@@ -223,14 +223,23 @@ sherd_status shd_check_other_jobs(shd_checkup *checkup, shd_finding *out) {
     return SHERD_OK;
 }
 
-/* What the file system of checkpoint.dir can do, or without a job that of the working directory. */
+/* What the file system of checkpoint.dir can do, or without a job that of the working directory, which need not be one
+ * where anything can be written. */
 sherd_status shd_check_files(shd_checkup *checkup, shd_finding *out) {
-    const char *folder = checkup->room.folder[0] ? checkup->room.folder : ".";
     shd_disk_abilities can;
-    SHD_TRY(shd_disk_abilities_find(folder, &can));
-    shd_finding_say(out, "%s: locks %s, past the page cache (O_DIRECT) %s, folders synced %s",
-                    checkup->room.folder[0] ? folder : "working directory", can.locks ? "yes" : "no",
-                    can.direct ? "yes" : "no", can.syncs ? "yes" : "no");
+    if (checkup->job && !checkup->room.folder[0]) {
+        shd_finding_skip(out, "nothing will be written");
+        return SHERD_OK;
+    }
+    const char *folder = checkup->job ? checkup->room.folder : ".", *name = checkup->job ? folder : "working directory";
+    sherd_status status = shd_disk_abilities_find(folder, &can);
+    if (status == SHERD_IO && !checkup->job) {
+        shd_finding_say(out, "%s: nothing is tried: %s", name, sherd_last_error());
+        return SHERD_OK;
+    }
+    SHD_TRY(status);
+    shd_finding_say(out, "%s: locks %s, past the page cache (O_DIRECT) %s, folders synced %s", name,
+                    can.locks ? "yes" : "no", can.direct ? "yes" : "no", can.syncs ? "yes" : "no");
     shd_finding_note(out, "locks", can.locks);
     shd_finding_note(out, "direct", can.direct);
     shd_finding_note(out, "folders_synced", can.syncs);
