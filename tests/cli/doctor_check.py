@@ -118,6 +118,8 @@ class Doctor(unittest.TestCase):
             self.assertEqual(found["step"]["state"], "ok")
             self.assertEqual(found["step"]["values"]["targets"], 16)
             self.assertGreater(found["disk"]["values"]["write_bytes_per_s"], 0)
+            self.assertGreaterEqual(found["disk"]["values"]["probed_bytes"], 4 << 20)  # more than a checkpoint has
+            self.assertLess(found["outputs"]["values"]["checkpoint_bytes"], 1 << 20)
             self.assertEqual(found["data.train"]["values"]["looked_at_all"], 1)
 
     def test_text_has_a_line_for_each_check_and_what_to_do_below_it(self):
