@@ -227,8 +227,8 @@ static void expect_advice(int64_t every, double minutes, bool async, const char 
 
 Test(trial_judge, names_the_key_that_makes_saves_too_frequent) {
     /* A step takes 0.04 s. */
-    const char slow[] = "the disk is too slow for that: training would wait for it; ";
-    const char waits[] = "training waits for that time: set checkpoint.async: true; ";
+    const char slow[] = "the disk is too slow for that, and training would wait for it: ";
+    const char waits[] = "training waits for that time: set checkpoint.async: true, or ";
     char text[300];
     snprintf(text, sizeof text, "%sraise checkpoint.every to 251", slow);
     expect_advice(10, 0, true, text);
@@ -236,11 +236,13 @@ Test(trial_judge, names_the_key_that_makes_saves_too_frequent) {
     snprintf(text, sizeof text, "%sraise checkpoint.every_minutes to 0.17", slow);
     expect_advice(0, 0.01, true, text);
     expect_advice(1000, 0.01, true, text);
-    snprintf(text, sizeof text, "%sraise checkpoint.every to 251; raise checkpoint.every_minutes to 0.17", slow);
+    snprintf(text, sizeof text, "%sraise checkpoint.every to 251 and checkpoint.every_minutes to 0.17", slow);
     expect_advice(10, 0.01, true, text);
     expect_advice(1000, 0.2, true, "");
     snprintf(text, sizeof text, "%sraise checkpoint.every_minutes to 1.34", waits);
     expect_advice(0, 1, false, text);
+    snprintf(text, sizeof text, "%sraise checkpoint.every to 2001", waits);
+    expect_advice(10, 0, false, text);
 }
 
 Test(trial_judge, holds_overfitting_to_its_goal) {

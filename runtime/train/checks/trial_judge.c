@@ -199,12 +199,18 @@ static void judge_cores(const judgement *j, shd_finding *out) {
 /* A save that takes more than this part of what lies between two keeps training waiting. */
 static const double SAVE_LIMIT = 0.8, SYNC_SAVE_LIMIT = 0.1;
 
-/* Names the keys that let saves follow each other within `least_s`, each with a value that does not. */
+/* Says what to do about saves that follow each other within `least_s`: names the keys that let them, each with a value
+ * that does not, and the other way out, where there is one. */
 static void advise_rarer_saves(const shd_job *job, double step_s, double least_s, shd_finding *out) {
+    char steps[64] = "", minutes[64] = "";
     if (job->checkpoint.every > 0 && (double)job->checkpoint.every * step_s < least_s)
-        shd_finding_warn(out, "raise checkpoint.every to %.0f", ceil(least_s / step_s + 1));
+        snprintf(steps, sizeof steps, "checkpoint.every to %.0f", ceil(least_s / step_s + 1));
     if (job->checkpoint.every_minutes > 0 && job->checkpoint.every_minutes * 60 < least_s)
-        shd_finding_warn(out, "raise checkpoint.every_minutes to %.2f", ceil(least_s / 60 * 100) / 100);
+        snprintf(minutes, sizeof minutes, "checkpoint.every_minutes to %.2f", ceil(least_s / 60 * 100) / 100);
+    shd_finding_warn(out, "%s raise %s%s%s",
+                     job->checkpoint.async ? "the disk is too slow for that, and training would wait for it:"
+                                           : "training waits for that time: set checkpoint.async: true, or",
+                     steps, *steps && *minutes ? " and " : "", minutes);
 }
 
 static void judge_saving(const judgement *j, shd_finding *out) {
@@ -227,10 +233,7 @@ static void judge_saving(const judgement *j, shd_finding *out) {
     shd_finding_note(out, "between_s", between_s);
     shd_finding_note(out, "save_s", save_s);
     double limit = job->checkpoint.async ? SAVE_LIMIT : SYNC_SAVE_LIMIT;
-    if (share <= limit) return;
-    shd_finding_warn(out, job->checkpoint.async ? "the disk is too slow for that: training would wait for it"
-                                                : "training waits for that time: set checkpoint.async: true");
-    advise_rarer_saves(job, step_s, save_s / limit, out);
+    if (between_s < save_s / limit) advise_rarer_saves(job, step_s, save_s / limit, out);
 }
 
 /* --- overfitting -------------------------------------------------------------------------------------------------- */
