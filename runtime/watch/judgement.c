@@ -182,11 +182,15 @@ static bool find_dead(const shd_dumps *dumps, shd_judgement *out) {
     return false;
 }
 
-/* How surely a rank is the one that is missed; 0: it is not. */
-static int weigh(const shd_rank_dump *rank) {
+/* Whether a rank has been where it is for longer than `long_s` allows; below 0: whatever its time. */
+static bool is_long(const shd_rank_dump *rank, double long_s) { return long_s < 0 || since_s(rank) > long_s; }
+
+/* How surely a rank is the one that is missed; 0: it is not. Any healthy rank is in the kernel for a disk at some
+ * instant, while no rank is stopped for an instant only. */
+static int weigh(const shd_rank_dump *rank, double long_s) {
     if (!rank->there) return 3;
     if (is_known(rank) && !strcmp(rank->life, "stopped")) return 5;
-    if (is_known(rank) && !strcmp(rank->life, "disk")) return 4;
+    if (is_known(rank) && !strcmp(rank->life, "disk") && is_long(rank, long_s)) return 4;
     if (waits(rank)) return 0;
     return strcmp(rank->where_kind, "work") ? 1 : 2;
 }
@@ -276,8 +280,8 @@ static bool find_missing(const shd_dumps *dumps, shd_judgement *out) {
     int most = 0;
     double long_s = patience_s(dumps);
     for (int32_t r = 0; r < dumps->world_size; r++) {
-        int weight = weigh(&dumps->ranks[r]);
-        waiting += waits(&dumps->ranks[r]) && (long_s < 0 || since_s(&dumps->ranks[r]) > long_s);
+        int weight = weigh(&dumps->ranks[r], long_s);
+        waiting += waits(&dumps->ranks[r]) && is_long(&dumps->ranks[r], long_s);
         if (weight > most) culprit = r;
         if (weight > most) most = weight;
     }

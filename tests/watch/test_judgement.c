@@ -168,6 +168,24 @@ Test(judgement, in_a_job_that_runs_an_instant_of_waiting_is_no_missing_rank) {
     }
 }
 
+Test(judgement, in_a_job_that_runs_an_instant_in_the_kernel_is_no_missing_rank) {
+    for (int w = 0; w < WORLDS; w++)
+        for (int reads = 0; reads < 2; reads++) {
+            int32_t last = worlds[w] - 1;
+            dumps_make(&made, worlds[w]);
+            for (int32_t r = 0; r < worlds[w]; r++) dumps_wait(&made, r, "waiting in REDUCE h.0 of step 6");
+            dumps_work(&made, last, "disk", "reading data for step 6");
+            if (!reads) dumps_wait(&made, last, "waiting in REDUCE h.0 of step 6");
+            snprintf(made.ranks[last].life, sizeof made.ranks[last].life, "disk");
+            visit(0.03);
+            expect(SHD_JUDGED_CONSISTENT, -1, "agree");
+            visit(9.9);
+            expect(SHD_JUDGED_CONSISTENT, -1, "agree");
+            visit(10.1);
+            expect(SHD_JUDGED_MISSING, last, "it hangs in the kernel");
+        }
+}
+
 Test(judgement, in_a_job_that_runs_a_slow_rank_is_found_while_the_others_wait_for_it) {
     for (int32_t culprit = 0; culprit < 3; culprit++) {
         dumps_make(&made, 3);
