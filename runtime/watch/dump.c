@@ -19,7 +19,7 @@
 
 /* How long ranks have to write their own dumps before the finder does it for them, how much longer the others stay, and
  * how often all look. */
-enum { PATIENCE_MS = 1000, GRACE_MS = 500, LOOK_MS = 10, STACK_MS = 300 };
+enum { PATIENCE_MS = 1000, GRACE_MS = 2000, LOOK_MS = 10, STACK_MS = 300 };
 enum { ASIDE_MAX = 10000 };
 
 /* --- folders ------------------------------------------------------------------------------------------------------ */

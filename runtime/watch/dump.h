@@ -27,7 +27,7 @@ sherd_status shd_dump_write(const shd_recorder *recorder, int32_t rank, int32_t 
 
 /* What rank `own` does when its session has failed, from the thread that ran it: nothing unless an alarm was raised; else
  * writes its own dump, and if it has raised the alarm those of ranks that do not write theirs within a second; if not, it
- * waits for a little more than that until all are written.
+ * waits until all are written, for two seconds more than that at most.
  * *dumped (may be NULL): a dump was written. Fails: as shd_dump_write, at the first that fails. */
 sherd_status shd_dump_after_failure(const shd_recorder *recorder, int32_t own, const char *dir, bool *dumped);
 

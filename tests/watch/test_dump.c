@@ -163,6 +163,29 @@ Test(dump, the_finder_writes_for_ranks_that_cannot, .timeout = 60) {
     close(fd);
 }
 
+/* Whoever ended before the finder's dump is in place would have the launcher end the finder. */
+Test(dump, a_rank_waits_for_a_finder_that_is_late, .timeout = 60) {
+    enum { LATE_MS = 2000, END_MS = 3000, SLACK_MS = 100 };
+    int fd, status;
+    const char *folder = dumps_folder();
+    char dir[128];
+    shd_dump_path(folder, 0, dir, sizeof dir);
+    cr_assert_eq(shd_recorder_file(2, &fd), SHERD_OK);
+    shd_recorder *recorder = open_as(fd, 0);
+    pid_t pid = start_rank(fd, 1, dir);
+    cr_assert_gt(pid, 0);
+    double start_ms = shd_clock_ms();
+    shd_recorder_alarm(recorder, "found");
+    usleep(LATE_MS * 1000);
+    bool waits = waitpid(pid, &status, WNOHANG) == 0;
+    cr_assert(waits || shd_clock_ms() - start_ms > END_MS - SLACK_MS, "rank 1 has ended too early");
+    cr_assert_eq(shd_dump_write(recorder, 0, 0, dir), SHERD_OK, "%s", sherd_last_error());
+    if (waits) waitpid(pid, &status, 0);
+    cr_assert_eq(status, 0);
+    shd_recorder_close(recorder);
+    close(fd);
+}
+
 static shd_recorder *asked;
 
 static void answer(int signal, siginfo_t *info, void *context) {
