@@ -21,7 +21,7 @@ static const char job_text[] =
     "optimizer: {lr: 1.0e-3}\n";
 
 /* Reads of files come here first (the linker's --wrap), where storage may be slow. */
-enum { NAP_MS = 5 };
+enum { NAP_MS = 50, BUDGET_MS = 500 };
 static bool slow;
 static int read_count;
 sherd_status __real_shd_file_read(int descriptor, const char *path, int64_t offset, void *out, int64_t bytes);
@@ -130,11 +130,11 @@ Test(data_manifest, samples_what_is_long_and_sums_nothing_beyond_its_budget) {
 
 /* Each read takes at least a nap, so that the time allows so many of them and no more; all is listed nevertheless. */
 static void check_slow(int64_t whole_bytes) {
-    const shd_manifest_limits limits = {.whole_bytes = whole_bytes, .budget_bytes = INT64_MAX, .budget_ms = 50};
+    const shd_manifest_limits limits = {.whole_bytes = whole_bytes, .budget_bytes = INT64_MAX, .budget_ms = BUDGET_MS};
     read_count = 0;
     json_t *list = make(&limits, SHERD_OK);
     cr_assert_geq(read_count, 1);
-    cr_assert_leq(read_count, 50 / NAP_MS);
+    cr_assert_leq(read_count, BUDGET_MS / NAP_MS);
     cr_assert_eq(json_array_size(list), 4u);
     for (size_t i = 0; i < 4; i++) {
         cr_assert_gt(json_integer_value(json_object_get(json_array_get(list, i), "bytes")), 0);
