@@ -90,10 +90,10 @@ static void end_by_stop(launch_job *job, int signal) {
 static bool pause_for(launch_job *job, double delay_s) {
     double until_ms = shd_clock_ms() + delay_s * 1e3;
     while (shd_clock_ms() < until_ms) {
+        /* Another node's stop, which may have come while the ranks ended here, is heard where nodes meet. */
+        if (job->nodes && shd_nodes_stop_waits(job->nodes)) return true;
         int signal = shd_signals_wait(&job->signals, until_ms);
         if (signal == SIGTSTP) shd_signals_suspend();
-        /* Another node's stop is heard where nodes meet. */
-        if (job->nodes && shd_nodes_stop_waits(job->nodes)) return true;
         if (!shd_signals_stops(signal)) continue;
         end_by_stop(job, signal);
         return false;

@@ -127,6 +127,8 @@ static sherd_status fail_taken(shd_nodes *nodes) {
     return status;
 }
 
+static sherd_status fail_stopped(void) { return shd_fail(SHERD_STATE, "told to stop before all nodes were there"); }
+
 /* A place that is taken may be that of a node that is gone, which is not known yet. */
 static sherd_status take_place(shd_nodes *nodes) {
     double until_ms = shd_clock_ms() + (nodes->config->lost_after_s + 2 * nodes->config->beat_s) * 1e3;
@@ -134,7 +136,7 @@ static sherd_status take_place(shd_nodes *nodes) {
         bool claimed;
         SHD_TRY(try_places(nodes, &claimed));
         if (claimed) return SHERD_OK;
-        if (shd_signals_stop_waits()) return shd_fail(SHERD_STATE, "told to stop before all nodes were there");
+        if (shd_signals_stop_waits()) return fail_stopped();
         if (shd_clock_ms() >= until_ms) return fail_taken(nodes);
         await_news();
     }
@@ -186,7 +188,7 @@ static sherd_status catch_up(shd_nodes *nodes) {
     SHD_TRY(shd_ledger_count(nodes->ledger, &count));
     while (count > 0 || roll->phase == SHD_ROLL_RUN) {
         shd_message message;
-        if (shd_signals_stop_waits()) return shd_fail(SHERD_STATE, "told to stop before all nodes were there");
+        if (shd_signals_stop_waits()) return fail_stopped();
         SHD_TRY(check_talk(nodes));
         if (!take_message(nodes, &message)) {
             await_news();
@@ -318,8 +320,7 @@ static sherd_status await_all(shd_nodes *nodes) {
     shd_roll *roll = &nodes->roll;
     while (roll->phase == SHD_ROLL_MEET) {
         shd_message message;
-        if (shd_signals_stop_waits() || roll->stop_signal)
-            return shd_fail(SHERD_STATE, "told to stop before all nodes were there");
+        if (shd_signals_stop_waits() || roll->stop_signal) return fail_stopped();
         SHD_TRY(check_talk(nodes));
         if (shd_clock_ms() >= until_ms) {
             char missing[128];
@@ -340,6 +341,8 @@ sherd_status shd_nodes_meet(shd_nodes *nodes, const char *run_id, int port, shd_
     if (nodes->attempted) shd_roll_next(roll);
     for (shd_message message; take_message(nodes, &message);) {}
     SHD_TRY(shd_nodes_check(nodes));
+    /* A node that was told to stop has left by now: it is the stop that ended the job, and not that it has left. */
+    if (roll->stop_signal) return fail_stopped();
     nodes->attempted = true;
     nodes->done_told = false;
     shd_message hello = {.kind = SHD_MESSAGE_HELLO,

@@ -731,20 +731,39 @@ def check_stop_of_nodes(bench):
         wait_for(nodes.folder, "saved0", "saved1")
 
 
+def watches_signals(launcher):
+    """Whether TERM waits until the launcher takes it."""
+    blocked = re.search(rb"SigBlk:\s*(\w+)", read(f"/proc/{launcher.process.pid}/status"))
+    return blocked and int(blocked[1], 16) >> (signal.SIGTERM - 1) & 1
+
+
 def check_stop_while_meeting(bench):
     folder = bench.new_folder()
     options = ["--nnodes", "2", "--rdzv-endpoint", f"127.0.0.1:{free_port()}", *CONF]
     for node in ("0", "1"):  # one that serves and waits for the other, one that waits for the server
         with Launcher(bench, folder, [*options, "--node-rank", node], "exit 0") as launcher:
-            time.sleep(0.5)
+            wait_until(lambda: watches_signals(launcher), "signals are not watched")
+            time.sleep(0.3)
             launcher.process.send_signal(signal.SIGTERM)
             launcher.need_end(143, within_s=5)
-    with Nodes(bench, ["exit 0"] * 3) as nodes:  # one of those that wait for another one: all are stopped
+    with Nodes(bench, ["echo up >$DIR/up$RANK; sleep 60"] * 3, ["--max-restarts", "1", "--restart-delay", "0"], ranks=1) as nodes:
+        wait_for(nodes.folder, "up0", "up1", "up2")  # one of those that wait for another one: all are stopped
         nodes.launchers[2].process.kill()
         nodes.launchers[2].end()
-        time.sleep(1)
+        wait_until(lambda: all("restart 1 of 1" in one.said() for one in nodes.launchers[:2]), "node 2 was never lost")
         nodes.launchers[1].process.send_signal(signal.SIGTERM)
         nodes.need_ends(143, "stopped by signal 15", within_s=5, of=nodes.launchers[:2])
+
+
+def check_stop_before_a_restart(bench):
+    """A node that still ends its ranks, while another one waits for the restart and is told to stop, hears of the stop."""
+    scripts = ["trap 'echo told >$DIR/told; sleep 2; exit 0' TERM; echo up >$DIR/up; while :; do sleep 0.05; done",
+               "until [ -e $DIR/up ]; do sleep 0.05; done; exit 5"]
+    with Nodes(bench, scripts, ["--max-restarts", "1", "--restart-delay", "25"], ranks=1) as nodes:
+        wait_until(lambda: "restart 1 of 1" in nodes.launchers[1].said(), "no restart is said")
+        wait_for(nodes.folder, "told")
+        nodes.launchers[1].process.send_signal(signal.SIGTERM)
+        nodes.need_ends(143, "failed with exit code 5", "stopped by signal 15", within_s=15)
 
 
 def check_strangers(bench):
