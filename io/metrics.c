@@ -198,16 +198,24 @@ static sherd_status read_last_row(const shd_metrics *metrics, int64_t end, char 
     return SHERD_OK;
 }
 
-sherd_status shd_metrics_go_back(shd_metrics *metrics, int64_t first_step) {
+/* Takes the rows from `first_step` on off the end. */
+static sherd_status cut_last_rows(shd_metrics *metrics, int64_t first_step) {
     char row[SHD_METRICS_ROW_BYTES];
-    shd_metrics_counts counted = {0};
-    SHD_TRY(shd_metrics_flush(metrics));
     int64_t end = metrics->length_bytes;
     for (int64_t first; end > 0; end = first) {
         SHD_TRY(read_last_row(metrics, end, row, &first));
-        if (is_earlier_row(row, (size_t)(end - first), first_step, &counted)) break;
+        if (is_earlier_row(row, (size_t)(end - first), first_step, &metrics->counted)) break;
     }
-    SHD_TRY(cut(metrics, end, metrics->length_bytes));
-    metrics->counted = counted;
-    return SHERD_OK;
+    return cut(metrics, end, metrics->length_bytes);
+}
+
+sherd_status shd_metrics_go_back(shd_metrics *metrics, int64_t first_step) {
+    struct stat about;
+    if (fstat(metrics->file, &about) != 0)
+        return shd_fail(SHERD_IO, "%s: cannot read: %s", metrics->path, strerror(errno));
+    metrics->kept_bytes = 0;
+    metrics->counted = (shd_metrics_counts){0};
+    /* Somebody has cut the file meanwhile, as logrotate's copytruncate does, or written to it. */
+    if (about.st_size != metrics->length_bytes) return trim(metrics, first_step);
+    return cut_last_rows(metrics, first_step);
 }

@@ -84,8 +84,9 @@ void shd_metrics_format(const shd_metrics_row *row, shd_json_line *out);
  * follows a line that is no row, move to the first free `metrics.jsonl.N`, N from 1; a torn last line is dropped.
  * Owns: close *out with shd_metrics_close. Fails: IO, DATA (someone cuts the file meanwhile), MEMORY. */
 sherd_status shd_metrics_open(const char *dir, int64_t first_step, shd_metrics **out);
-/* Takes back the rows from `first_step` on, as opening would move them; rows that were kept are written before. What
- * stays is not read again: it takes time for the rows that go alone. Fails: likewise. */
+/* Takes back the rows from `first_step` on, as opening would move them. Rows that could not be written are forgotten:
+ * they must be of such steps. What stays is not read again, unless the file is not as long as it was left: it takes time
+ * for the rows that go alone. Fails: likewise. */
 sherd_status shd_metrics_go_back(shd_metrics *metrics, int64_t first_step);
 /* What the last row before first_step says of all steps so far; zero without one, or where it is of a version that did
  * not count. */

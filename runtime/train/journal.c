@@ -23,6 +23,7 @@ struct shd_journal {
     bool sampled;
     double step_flop, peak_flop_per_s;
     sherd_status status; /* of the first row that could not be written */
+    bool taken_back;     /* that row, with its step */
     char cause[1000];
 };
 
@@ -101,6 +102,7 @@ void shd_journal_add(shd_journal *journal, shd_metrics_row *row, bool nonfinite)
 sherd_status shd_journal_go_back(shd_journal *journal, int64_t first_step) {
     SHD_TRY(shd_metrics_go_back(journal->metrics, first_step));
     journal->counted = shd_metrics_counted(journal->metrics);
+    journal->taken_back = journal->status != SHERD_OK;
     if (!journal->board) return SHERD_OK;
     shd_tensorboard_close(journal->board);
     journal->board = NULL;
@@ -115,6 +117,9 @@ sherd_status shd_journal_status(const shd_journal *journal) { return journal->st
 sherd_status shd_journal_settle(shd_journal *journal, int64_t step) {
     if (journal->status == SHERD_OK) return SHERD_OK;
     bool written = shd_metrics_flush(journal->metrics) == SHERD_OK;
+    const char *now = journal->taken_back ? ", the row having been taken back with its step"
+                      : written           ? ", and the row was written then"
+                                          : "";
     return shd_fail(journal->status, "%s; the run ended after step %lld, which is saved%s", journal->cause,
-                    (long long)step, written ? ", and the row was written then" : "");
+                    (long long)step, now);
 }

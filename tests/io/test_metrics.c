@@ -274,6 +274,32 @@ Test(metrics, of_steps_that_are_taken_back_go_aside_without_a_look_at_the_others
     cr_assert(steps[0] == 0 && steps[7] == 7 && steps[8] == -1);
 }
 
+/* What logrotate's copytruncate does, and then a row: what is there is what counts. */
+Test(metrics, of_steps_that_are_taken_back_may_have_been_cut_off_meanwhile) {
+    int64_t steps[64];
+    shd_metrics *metrics = NULL;
+    cr_assert_eq(shd_metrics_open("log", 0, &metrics), SHERD_OK);
+    shd_metrics_row row = example;
+    row.skipped_steps = 3;
+    for (row.step = 0; row.step < 8; row.step++) cr_assert_eq(shd_metrics_write(metrics, &row), SHERD_OK);
+    cr_assert_eq(truncate("log/metrics.jsonl", 0), 0);
+    cr_assert_eq(shd_metrics_write(metrics, &row), SHERD_OK);
+    cr_assert_eq(shd_metrics_go_back(metrics, 8), SHERD_OK, "%s", sherd_last_error());
+    cr_assert_eq(shd_metrics_counted(metrics).skipped_steps, 0);
+    cr_assert_eq(shd_metrics_write(metrics, &row), SHERD_OK);
+    row.step++;
+    cr_assert_eq(shd_metrics_write(metrics, &row), SHERD_OK);
+    cr_assert_eq(shd_metrics_go_back(metrics, 9), SHERD_OK);
+    cr_assert_eq(shd_metrics_counted(metrics).skipped_steps, 3);
+    shd_metrics_close(metrics);
+    read_steps("log/metrics.jsonl", steps);
+    cr_assert(steps[0] == 8 && steps[1] == -1);
+    read_steps("log/metrics.jsonl.1", steps);
+    cr_assert(steps[0] == 8 && steps[1] == -1);
+    read_steps("log/metrics.jsonl.2", steps);
+    cr_assert(steps[0] == 9 && steps[1] == -1);
+}
+
 /* Rows as version 0.1.0 wrote them before there were counters. */
 Test(metrics, of_older_versions_are_gone_on_from) {
     int64_t steps[64];
@@ -458,6 +484,29 @@ Test(metrics, leave_the_file_whole_when_the_disk_is_full) {
     shd_metrics_close(metrics);
     read_steps("metrics.jsonl", steps);
     cr_assert(steps[0] == 0 && steps[1] == 1 && steps[2] == -1);
+}
+
+Test(metrics, of_a_step_that_is_taken_back_need_no_room) {
+    int64_t steps[64];
+    write_rows(".", 0, 2);
+    shd_metrics *metrics = NULL;
+    cr_assert_eq(shd_metrics_open(".", 2, &metrics), SHERD_OK);
+    size_t length;
+    free(read_file("metrics.jsonl", &length));
+    signal(SIGXFSZ, SIG_IGN);
+    const struct rlimit limit = {length + 100, RLIM_INFINITY}, none = {RLIM_INFINITY, RLIM_INFINITY};
+    shd_metrics_row row = example;
+    row.step = 2;
+    cr_assert_eq(setrlimit(RLIMIT_FSIZE, &limit), 0);
+    sherd_status written = shd_metrics_write(metrics, &row), taken = shd_metrics_go_back(metrics, 2);
+    setrlimit(RLIMIT_FSIZE, &none);
+    cr_assert_eq(written, SHERD_IO);
+    cr_assert_eq(taken, SHERD_OK, "%s", sherd_last_error());
+    cr_assert_eq(shd_metrics_flush(metrics), SHERD_OK);
+    cr_assert_eq(access("metrics.jsonl.1", F_OK), -1);
+    read_steps("metrics.jsonl", steps);
+    cr_assert(steps[0] == 0 && steps[1] == 1 && steps[2] == -1);
+    shd_metrics_close(metrics);
 }
 
 Test(metrics, write_without_allocating) {

@@ -132,3 +132,25 @@ Test(journal, keeps_a_row_that_has_no_room_and_writes_it_at_the_end) {
     cr_assert_eq(number(2, "step"), 2);
     close_journal();
 }
+
+Test(journal, takes_back_a_row_that_has_no_room_without_writing_it_and_says_so) {
+    open_journal(NULL, NULL, 0);
+    add(0, false, false);
+    size_t length;
+    free(read_file("run/metrics.jsonl", &length));
+    signal(SIGXFSZ, SIG_IGN);
+    const struct rlimit limit = {length + 10, RLIM_INFINITY}, none = {RLIM_INFINITY, RLIM_INFINITY};
+    cr_assert_eq(setrlimit(RLIMIT_FSIZE, &limit), 0);
+    add(1, true, true);
+    sherd_status status = shd_journal_go_back(journal, 1);
+    setrlimit(RLIMIT_FSIZE, &none);
+    cr_assert_eq(status, SHERD_OK, "%s", sherd_last_error());
+    cr_assert_eq(shd_journal_status(journal), SHERD_IO, "it still is a reason to end the run");
+    cr_assert_eq(shd_journal_settle(journal, 1), SHERD_IO);
+    cr_assert_not_null(strstr(sherd_last_error(), "row of step 1"), "%s", sherd_last_error());
+    cr_assert_not_null(strstr(sherd_last_error(), "taken back with its step"), "%s", sherd_last_error());
+    size_t now;
+    free(read_file("run/metrics.jsonl", &now));
+    cr_assert_eq(now, length);
+    close_journal();
+}
