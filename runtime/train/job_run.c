@@ -27,12 +27,15 @@ shd_resume_report shd_job_run_report(const shd_job_run *run) {
     return shd_job_run_speaks(run) ? SHD_REPORT_ALL : SHD_REPORT_NOTHING;
 }
 
+const shd_resume *shd_job_run_oldest(const shd_job_run *run) { return run->named.named ? &run->named : NULL; }
+
 sherd_status shd_job_run_fill(shd_job_run *run) {
     const shd_fill_config config = {.job = run->job,
                                     .dataset = run->training_data,
                                     .model = run->model,
                                     .session = run->session,
-                                    .report = shd_job_run_report(run)};
+                                    .report = shd_job_run_report(run),
+                                    .oldest = shd_job_run_oldest(run)};
     SHD_TRY(shd_fill_session(&config, &run->from));
     shd_job_run_take_place(run);
     return SHERD_OK;

@@ -29,6 +29,7 @@ typedef struct shd_job_run {
     shd_sample *sample;   /* NULL: no texts are wanted */
     shd_journal *journal; /* rank 0 */
     shd_resume from;
+    shd_resume named; /* what `from` was at the start, where checkpoint.resume named that */
     shd_saver saver;
     shd_safety safety;
     bool updated; /* some step of this run has updated something */
@@ -45,6 +46,9 @@ typedef struct shd_job_run {
 bool shd_job_run_speaks(const shd_job_run *run);
 /* Where it stands: behind the data of its newest step. */
 shd_resume_place shd_job_run_place(const shd_job_run *run);
+
+/* What a rollback must not pass: what the job names to go on from; NULL: it names nothing. */
+const shd_resume *shd_job_run_oldest(const shd_job_run *run);
 
 /* Puts the run where run->from says. */
 void shd_job_run_take_place(shd_job_run *run);

@@ -22,7 +22,8 @@ typedef struct resume_search {
     const shd_job *job;
     const shd_dataset *dataset;
     shd_resume_report report;
-    int64_t below; /* only checkpoints of fewer steps */
+    int64_t below;            /* only checkpoints of fewer steps, */
+    const shd_resume *oldest; /* and of more than this one, to be taken where none is whole; NULL: there is none */
 } resume_search;
 
 /* What is wrong with the newest of the checkpoints that are damaged; "": none is. */
@@ -225,11 +226,13 @@ static sherd_status try_candidate(const char *path, const resume_search *search,
 
 static sherd_status walk(const shd_checkpoint_list *list, const resume_search *search, first_damage *damage,
                          shd_resume *out) {
+    int64_t above = search->oldest ? search->oldest->place.step : -1;
     for (int64_t i = list->count; i-- > 0 && !out->path;) {
         const shd_checkpoint_entry *entry = &list->entries[i];
-        if (entry->is_step && entry->step < search->below) SHD_TRY(try_candidate(entry->path, search, damage, out));
+        if (entry->is_step && entry->step > above && entry->step < search->below)
+            SHD_TRY(try_candidate(entry->path, search, damage, out));
     }
-    if (out->path || !damage->cause[0]) return SHERD_OK;
+    if (out->path || !damage->cause[0] || search->oldest) return SHERD_OK;
     return shd_fail(SHERD_DATA,
                     "%s; no checkpoint in %s is whole; to start from the beginning beside them, say checkpoint.resume: "
                     "never, or take another checkpoint.dir",
@@ -293,6 +296,7 @@ static sherd_status find_asked(const resume_search *search, const char *asked, s
     bool weights_only = search->job->checkpoint.resume_weights_only;
     status = weights_only ? adopt_weights(checkpoint, search, out) : adopt(checkpoint, search, out);
     shd_checkpoint_close(checkpoint);
+    if (status == SHERD_OK) out->named = true;
     return status;
 }
 
@@ -318,21 +322,28 @@ sherd_status shd_resume_find(const shd_job *job, const shd_dataset *dataset, shd
     return refused(find(&search, out));
 }
 
-bool shd_resume_has_older(const shd_job *job, const shd_resume *resume) {
-    return resume->path && !resume->weights_only &&
-           (!job->checkpoint.resume.path || job->checkpoint.resume_weights_only);
-}
+bool shd_resume_has_older(const shd_resume *resume) { return resume->path && !resume->named; }
 
 sherd_status shd_resume_find_older(const shd_job *job, const shd_dataset *dataset, shd_resume_report report,
-                                   shd_resume *resume) {
+                                   const shd_resume *oldest, shd_resume *resume) {
     shd_resume older = {0};
-    const resume_search search = {.job = job, .dataset = dataset, .report = report, .below = resume->place.step};
+    const resume_search search = {
+        .job = job, .dataset = dataset, .report = report, .below = resume->place.step, .oldest = oldest};
     first_damage damage = {""};
     pass_over(resume->path, &search, &damage);
     sherd_status status = find_own(&search, &damage, &older);
+    if (status == SHERD_OK && oldest && !older.path) status = shd_resume_copy(oldest, &older);
     if (status != SHERD_OK) return refused(status);
     shd_resume_fini(resume);
     *resume = older;
+    return SHERD_OK;
+}
+
+sherd_status shd_resume_copy(const shd_resume *resume, shd_resume *out) {
+    char *path = resume->path ? shd_strdup(resume->path) : NULL;
+    if (resume->path && !path) return shd_fail(SHERD_MEMORY, "no memory for a path");
+    *out = *resume;
+    out->path = path;
     return SHERD_OK;
 }
 

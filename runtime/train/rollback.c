@@ -12,12 +12,7 @@
 static sherd_status find_way_back(const shd_job_run *run, shd_resume *out) {
     char path[SHD_PATH_BYTES];
     int64_t step = run->saver.saved_step;
-    if (step < 0 || step == run->from.place.step) {
-        *out = run->from;
-        if (!run->from.path) return SHERD_OK;
-        out->path = shd_strdup(run->from.path);
-        return out->path ? SHERD_OK : shd_fail(SHERD_MEMORY, "no memory for a path");
-    }
+    if (step < 0 || step == run->from.place.step) return shd_resume_copy(&run->from, out);
     SHD_TRY(shd_path_make(path, "%s/step-%08lld", run->job->checkpoint.dir, (long long)step));
     return shd_resume_take(run->job, run->training_data, path, out);
 }
@@ -30,8 +25,7 @@ static sherd_status find_older_way(const shd_job_run *run, shd_resume *out) {
     SHD_TRY(shd_path_make(path, "%s/step-%08lld", run->job->checkpoint.dir, (long long)step));
     *out = (shd_resume){.path = shd_strdup(path), .place.step = step};
     if (!out->path) return shd_fail(SHERD_MEMORY, "no memory for a path");
-    if (!shd_resume_has_older(run->job, out)) return shd_fail(SHERD_DATA, "%s", sherd_last_error());
-    return shd_resume_find_older(run->job, run->training_data, shd_job_run_report(run), out);
+    return shd_resume_find_older(run->job, run->training_data, shd_job_run_report(run), shd_job_run_oldest(run), out);
 }
 
 /* Loads it. A checkpoint that turns out to be damaged is left for an older one, and counts as none any more. */

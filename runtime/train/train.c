@@ -317,6 +317,7 @@ static sherd_status train(shd_job_run *run, const sherd_options *place) {
                         place->world_size);
     SHD_TRY(open_data(run));
     SHD_TRY(shd_resume_find(run->job, run->training_data, shd_job_run_report(run), &run->from));
+    if (run->from.named) SHD_TRY(shd_resume_copy(&run->from, &run->named));
     shd_job_run_take_place(run);
     run->summary.first_step = run->summary.step;
     if (run->from.place.step >= run->job->train.steps) {
@@ -370,6 +371,7 @@ static void fini(shd_job_run *run) {
     sherd_session_destroy(run->session);
     shd_model_destroy(run->model);
     shd_resume_fini(&run->from);
+    shd_resume_fini(&run->named);
     shd_dataset_close(run->validation_data);
     shd_dataset_close(run->training_data);
 }

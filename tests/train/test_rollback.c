@@ -114,6 +114,41 @@ Test(rollback, to_a_checkpoint_that_cannot_even_be_opened_does_so_too) {
     check_damaged();
 }
 
+/* A run that stopped after step 2, saved each, and another that goes on from there, in a folder of its own in which
+ * there is a checkpoint of step 1. */
+static void run_named(const char *every, job_result *back) {
+    static job_result begun;
+    write_data(0, 0);
+    run_job_stopping(job, SET("run.dir=begun", "checkpoint.every=1"), 0, SAVED, &begun);
+    expect_ok(&begun);
+    cr_assert_eq(system("mkdir -p out/checkpoints && cp -r begun/checkpoints/step-00000001 out/checkpoints"), 0);
+    run_damaged(1, 0, SET("run.dir=out", "checkpoint.resume=begun/checkpoints/step-00000002", every), back);
+    expect_ok(back);
+}
+
+Test(rollback, of_a_run_that_was_told_where_to_go_on_from_ends_there) {
+    static job_result clean, back;
+    write_data(BAD_STEP + 1 - SAVED, 0);
+    run_job(job, SET("run.dir=clean"), &clean);
+    for (int i = 0; i < 2; i++) {
+        shortens = i == 1;
+        cr_assert_eq(system("rm -rf begun out"), 0);
+        run_named("checkpoint.every=2", &back);
+        cr_assert_eq(back.step_count, BAD_STEP + 1 - SAVED + STEPS - SAVED);
+        for (int s = SAVED; s < STEPS; s++)
+            cr_assert_eq(back.steps[BAD_STEP + 1 - SAVED + s - SAVED].loss, clean.steps[s].loss, "step %d", s);
+        expect_same_checkpoints("clean/checkpoints/step-00000008", "out/checkpoints/step-00000008");
+        cr_assert(file_has("out/events.jsonl", "back to the checkpoint of step 2, "));
+    }
+}
+
+Test(rollback, of_a_run_that_was_told_where_to_go_on_from_prefers_checkpoints_of_its_own) {
+    static job_result back;
+    run_named("checkpoint.every=1", &back);
+    cr_assert_eq(back.step_count, BAD_STEP + 1 - SAVED + STEPS - 3);
+    cr_assert(file_has("out/events.jsonl", "back to the checkpoint of step 3, "));
+}
+
 /* Step 4 again is the last one of this run: its checkpoint of before is no reason not to save it. */
 Test(rollback, from_a_damaged_checkpoint_saves_its_step_when_the_run_ends_there) {
     static job_result cut, rest, clean;
