@@ -141,10 +141,12 @@ static shd_failure_story tell_story(const train_job *has, const shd_launch_repor
     const shd_saving_slot *slots = has->saving.slots;
     if (!slots || rank < 0 || rank >= has->saving.rank_count || !slots[rank].trains) return story;
     shd_activity activity = (shd_activity)slots[rank].failed;
-    if (activity == SHD_ACTIVITY_NONE) activity = shd_flight_activity(has->records, rank);
+    bool said = activity != SHD_ACTIVITY_NONE;
+    if (!said) activity = shd_flight_activity(has->records, rank);
     bool evaluates = activity == SHD_ACTIVITY_EVALUATION;
     bool steps = activity == SHD_ACTIVITY_STEP || activity == SHD_ACTIVITY_DATA;
-    story.step = slots[rank].steps + evaluates; /* a step is told of when it has been evaluated */
+    /* A step is told of when it has been evaluated; a rank that could say that it failed has counted it. */
+    story.step = slots[rank].steps + (evaluates && !said);
     story.phase = evaluates ? "evaluating" : slots[rank].pid && !steps ? "saving" : "training";
     return story;
 }

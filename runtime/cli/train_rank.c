@@ -113,7 +113,7 @@ static void tell_stop(rank_view *view, int signal) {
 static void stepped(void *user, const shd_train_step *row) {
     rank_view *view = user;
     slot->step_ms = (int32_t)fmin(row->step_ms, INT32_MAX);
-    slot->steps = row->step;
+    if (!row->bad) slot->steps = row->step;
     if (!view->shows) return;
     const shd_progress_row shown = {.step = row->step,
                                     .loss = row->loss,
@@ -236,7 +236,11 @@ static void say_failure(void *user, sherd_status status) {
     const shd_train_rank *rank = view->rank;
     shd_recorder_head head;
     failing = 1;
-    if (shd_recorder_look(view->recorder, rank->place->rank, &head)) slot->failed = (int32_t)head.activity;
+    if (shd_recorder_look(view->recorder, rank->place->rank, &head)) {
+        /* The step that was evaluated may have been told of, or not. */
+        if (head.activity == SHD_ACTIVITY_EVALUATION) slot->steps = head.activity_step + 1;
+        slot->failed = (int32_t)head.activity;
+    }
     if (view->shows) shd_progress_finish(&view->progress, false);
     shd_cause_leave(sherd_last_error());
     if (rank->launched && shd_causes_add(rank->causes, rank->place->rank, status, sherd_last_error())) return;

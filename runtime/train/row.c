@@ -55,7 +55,7 @@ shd_metrics_row shd_row_make(shd_job_run *run, const sherd_step_result *result) 
     return row;
 }
 
-void shd_row_report(shd_job_run *run, shd_metrics_row *row, bool nonfinite) {
+void shd_row_report(shd_job_run *run, shd_metrics_row *row, bool nonfinite, bool good) {
     double now_ms = shd_clock_ms();
     double known_ms = row->data_ms + row->compute_ms + row->exposed_comm_ms + row->optimizer_ms + row->save_wait_ms;
     row->other_ms = fmax(now_ms - run->row_end_ms - known_ms, 0);
@@ -74,6 +74,7 @@ void shd_row_report(shd_job_run *run, shd_metrics_row *row, bool nonfinite) {
                                  .lr = row->lr,
                                  .loss_scale = row->loss_scale > 0 ? row->loss_scale : 1,
                                  .skipped = row->skipped,
+                                 .bad = !good,
                                  .samples = run->has_samples,
                                  .classified = row->classified,
                                  .validated = row->validated,

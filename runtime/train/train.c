@@ -98,8 +98,10 @@ static sherd_status end_unvalidated(shd_job_run *run, shd_metrics_row *row, bool
     char cause[1000];
     if (sherd_status_is_fatal(status)) return status;
     snprintf(cause, sizeof cause, "%s", sherd_last_error());
-    shd_row_report(run, row, nonfinite);
+    shd_row_report(run, row, nonfinite, true);
     shd_saver_rescue(&run->saver, run->summary.step);
+    /* Whoever asks where it failed: not in the save that came after. */
+    shd_recorder_enter(shd_session_recorder(run->session), SHD_ACTIVITY_EVALUATION, run->summary.step - 1);
     return shd_fail(status, "%s", cause);
 }
 
@@ -140,7 +142,7 @@ static sherd_status compute_step(shd_job_run *run, int64_t target_count, sherd_s
     const shd_safety_place place = safety_place(run);
     shd_safety_tell_failure(&run->safety, result, &place);
     shd_metrics_row row = shd_row_make(run, result);
-    shd_row_report(run, &row, true);
+    shd_row_report(run, &row, true, false);
     return advise(run, result->step, shd_fail(status, "%s", cause));
 }
 
@@ -198,7 +200,7 @@ static sherd_status run_step(shd_job_run *run) {
     bool good = verdict == SHERD_OK && !rolls_back;
     sherd_status status = good ? evaluate_if_due(run, &row) : SHERD_OK;
     if (status != SHERD_OK) return end_unvalidated(run, &row, result.nonfinite, status);
-    shd_row_report(run, &row, result.nonfinite);
+    shd_row_report(run, &row, result.nonfinite, good);
     return good ? save_if_due(run, result.flags & FLAG_SAVE) : settle_bad(run, &result, verdict);
 }
 

@@ -19,6 +19,7 @@ typedef struct shd_train_step {
     double loss, grad_norm, lr; /* loss: NaN when no target counted */
     double loss_scale;          /* of fp16, else 1 */
     bool skipped;               /* nothing was updated */
+    bool bad;                   /* it does not count as completed: it ends the run, or is taken back */
     bool samples;               /* what is counted are samples, not tokens */
     bool classified;            /* targets are classes: there are accuracies */
     bool validated;             /* a validation followed this step */

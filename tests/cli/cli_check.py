@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import signal
 import struct
 import subprocess
@@ -578,6 +579,21 @@ class Train(unittest.TestCase):
         self.assertRegex(error["extraInfo"]["timestamp"], r"^\d+$")
         self.assertTrue(os.path.exists(os.path.join(job.run_dir, "attempt_0", "1", "stderr.log")))
 
+    def test_a_validation_that_fails_on_all_ranks_is_told_as_such_whatever_was_saved_after_it(self):
+        for every in (0, 20):
+            held = os.path.join(self.folder.name, "held.bin")
+            shutil.copy(os.path.join(ROOT, "tests/data/golden/gpt2-tiny/tokens.bin"), held)
+            job = self.start_long_job(settings=(f"data.validation={held}", "train.evaluate_every=20", f"checkpoint.every={every}"))
+            os.truncate(held, 1024 + 64)
+            self.assertEqual(job.wait(timeout=30), 3, job.stderr.read())
+            with open(os.path.join(job.run_dir, "metrics.jsonl"), encoding="utf-8") as file:
+                rows = len(file.readlines())
+            with open(os.path.join(job.run_dir, "failure.json"), encoding="utf-8") as file:
+                report = json.load(file)
+            self.assertEqual((rows % 20, report["step"], report["phase"]), (0, rows, "evaluating"))
+            self.assertIn("held.bin", report["cause"])
+            self.assertEqual(steps_in(os.path.join(job.run_dir, "checkpoints"))[-1], f"step-{rows:08}")
+
     def test_a_hung_rank_ends_the_job_with_exit_4_and_its_peer_is_not_blamed(self):
         job = self.start_long_job(settings=("run.timeout_s=2",))
         os.kill(self.ranks_of(job.pid)[1], signal.SIGSTOP)
@@ -755,6 +771,14 @@ class Train(unittest.TestCase):
         done = sherd("train", self.job, "-n", "1", "--set", "optimizer.lr=1e38", "--set", "train.clip=0", "--set", "optimizer.weight_decay=0", "--set", "run.on_nonfinite=abort")
         self.assertEqual(done.returncode, 1)
         self.assertRegex(done.stderr, r"sherd: step 2/\d+: loss is nan and gradient norm is nan; first in rank 0.s loss, in micro-step 0; its batch is in .*/alerts.jsonl; lower optimizer.lr or set train.clip\n")
+
+    def test_the_step_that_ends_a_run_is_none_of_those_completed(self):
+        done = sherd("train", self.job, "-n", "2", "--set", "optimizer.lr=1e38", "--set", "train.clip=0", "--set", "optimizer.weight_decay=0", "--set", "run.on_nonfinite=abort")
+        self.assertEqual(done.returncode, 1)
+        with open(os.path.join(self.folder.name, "stage3", "failure.json"), encoding="utf-8") as file:
+            report = json.load(file)
+        self.assertEqual((len(self.metrics()), report["step"], report["phase"]), (2, 1, "training"))
+        self.assertRegex(done.stderr, r"  when      training, after step 1, ")
 
     def test_one_stop_ends_a_job_whose_steps_do_not_end(self):
         job = self.start_long_job(options=("--stop-timeout", "1"))

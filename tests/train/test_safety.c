@@ -290,6 +290,7 @@ static void check_abort(const place *at) {
             &result);
     for (int r = 0; r < at->rank_count; r++) cr_assert_eq(result.status[r], SHERD_NUMERIC, "%s, rank %d", at->name, r);
     expect_last_row(dir + 8, &result);
+    for (int64_t i = 0; i < result.step_count; i++) cr_assert_eq(result.steps[i].bad, i == BAD_STEP, "%s", at->name);
     cr_assert_eq(strncmp(result.cause, "step 5/8: ", 10), 0, "%s", result.cause);
     snprintf(where, sizeof where, "first in rank %d's ", 4 % at->rank_count);
     cr_assert(strstr(result.cause, where), "%s", result.cause);
