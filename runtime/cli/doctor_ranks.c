@@ -84,7 +84,8 @@ static void say_lost(const shd_launch_report *report, sherd_status status, shd_t
     }
 }
 
-/* Runs `count` ranks to their end, `batches` as in shd_trial. Returns the signal that stopped them, or 0. */
+/* Runs `count` ranks to their end, `batches` as in shd_trial. Returns the signal by which this
+ * process was told to stop meanwhile, or 0. */
 static int launch(const shd_doctor_ranks *ranks, int32_t count, int32_t batches, shared_board *shared,
                   shd_trial_end *end) {
     char order[64], number[24];
@@ -115,7 +116,7 @@ static int launch(const shd_doctor_ranks *ranks, int32_t count, int32_t batches,
     sherd_status status = shd_launch_run(&launch, &report);
     free(argv);
     say_lost(&report, status, end);
-    return report.stopped ? report.stop_signal : 0;
+    return report.stop_signal;
 }
 
 /* The same job on as few ranks as give the same bits: one, or one for each replica. */

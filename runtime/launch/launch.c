@@ -146,14 +146,12 @@ static sherd_status join_and_run(launch_job *job) {
     return status;
 }
 
-/* One that came when the ranks had ended must not end this process before it has told how they did. */
-static void take_late_stop(launch_job *job) {
+/* Those that came when the ranks had ended must not end this process before it has told how they did, which they no longer
+ * change. */
+static void take_late_signals(launch_job *job) {
     shd_launch_report *report = job->report;
-    for (int signal; shd_signals_stop_waits() && (signal = shd_signals_wait(&job->signals, shd_clock_ms()));) {
-        if (!shd_signals_stops(signal) || report->stop_signal) continue;
-        report->stop_signal = signal;
-        report->stopped = true;
-    }
+    for (int signal; (signal = shd_signals_wait(&job->signals, shd_clock_ms()));)
+        if (shd_signals_stops(signal) && !report->stop_signal) report->stop_signal = signal;
 }
 
 static sherd_status run(launch_job *job) {
@@ -172,7 +170,7 @@ sherd_status shd_launch_run(const shd_launch *launch, shd_launch_report *report)
     shd_signals_watch(&job.signals);
     shd_descriptors_raise(&job.descriptors);
     sherd_status status = run(&job);
-    take_late_stop(&job);
+    take_late_signals(&job);
     shd_descriptors_restore(&job.descriptors);
     shd_signals_unwatch(&job.signals);
     return status;

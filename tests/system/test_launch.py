@@ -620,8 +620,24 @@ def check_slow_leave(bench):
             file.write("go")
         time.sleep(1)
         need(nodes.launchers[0].process.poll() is None, f"does not wait: {nodes.launchers[0].said()}")
-        nodes.launchers[0].process.send_signal(signal.SIGTERM)
+        for number in (signal.SIGUSR1, signal.SIGHUP):
+            nodes.launchers[0].process.send_signal(number)
         nodes.launchers[0].need_end(5, "exit code 5", within_s=4)
+
+
+def check_stop_of_what_is_done(bench):
+    """One that comes when all ranks have ended well, and a launcher waits for others to take their leave, changes nothing."""
+    conf = ["--rdzv-conf", "keep_alive_interval=1"]
+    with Nodes(bench, ["until [ -e $DIR/go ]; do sleep 0.05; done", "echo up >$DIR/up"], conf, ranks=1) as nodes:
+        wait_for(nodes.folder, "up")
+        time.sleep(1)  # that it is done is said by then
+        nodes.launchers[1].process.send_signal(signal.SIGSTOP)
+        open(os.path.join(nodes.folder, "go"), "w").close()
+        time.sleep(1)
+        need(nodes.launchers[0].process.poll() is None, f"does not wait: {nodes.launchers[0].said()}")
+        for number in (signal.SIGUSR1, signal.SIGHUP):
+            nodes.launchers[0].process.send_signal(number)
+        nodes.launchers[0].need_end(0, within_s=4)
 
 
 def check_first_node_that_hangs(bench):
