@@ -171,10 +171,13 @@ static bool holds(const attempt *job, int signal) {
     return job->launch->holds && job->launch->holds(job->launch->user, signal);
 }
 
-/* A second request to stop ends the patience, unless it is the first one once more, or ranks must not be cut off. */
+/* A second request to stop ends the patience, unless it is the first one once more, or ranks must not be cut off. QUIT, which
+ * nobody sends by mistake, can only repeat itself. */
 static void stop_again(attempt *job, int signal) {
+    bool quits = signal == SIGQUIT && job->report->stop_signal != SIGQUIT;
     bool repeated = shd_clock_ms() - job->stop_at_ms < job->launch->repeat_s * 1e3;
-    if (signal != SIGQUIT && (repeated || holds(job, signal))) return;
+    if (repeated && !quits) return;
+    if (signal != SIGQUIT && holds(job, signal)) return;
     kill_all(job);
     /* Nothing runs here: no more patience with other nodes either. */
     if (!job->running) job->over = true;

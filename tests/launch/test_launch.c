@@ -358,10 +358,11 @@ static int exit_of_failure(const shd_launch_report *report) { return report->fai
 
 Test(launch, a_rank_that_fails_during_a_stop_does_not_hurry_those_that_save) {
     /* In python a stop is often an exception, and that is exit code 1. */
-    const char *saves = "save() { sleep 0.1; [ $RANK = 1 ] && exit 7; sleep 0.6; echo saved >$DIR/saved; exit 0; };"
+    const char *saves = "save() { [ $RANK = 1 ] && exit 7; sleep $SAVE_S; echo saved >$DIR/saved; exit 0; };"
                         "trap save INT; echo up >$DIR/save$RANK; while :; do sleep 0.02; done";
     shd_launch launch = shell(2, SHELL(saves));
     launch.grace_s = 0.1;
+    setenv("SAVE_S", "0.6", 1);
     pid_t launcher = start_launcher(&launch, exit_of_failure);
     wait_written("save0");
     wait_written("save1");
@@ -370,7 +371,8 @@ Test(launch, a_rank_that_fails_during_a_stop_does_not_hurry_those_that_save) {
     cr_assert_str_eq(written("saved"), "saved\n");
 
     /* Not beyond the time of the stop, unless they are held. */
-    launch.stop_grace_s = 0.2;
+    launch.stop_grace_s = 1;
+    setenv("SAVE_S", "3", 1);
     for (int held = 0; held < 2; held++) {
         const char *const names[] = {"save0", "save1", "saved"};
         for (size_t i = 0; i < sizeof names / sizeof *names; i++) unlink_written(names[i]);
@@ -397,6 +399,21 @@ Test(launch, a_stop_that_comes_twice_at_once_is_one) {
     }
     cr_assert_eq(wait_exit(launcher), SIGTERM);
     cr_assert_geq(shd_clock_ms() - start_ms, 290, "killed at the repetition");
+}
+
+Test(launch, a_quit_that_comes_twice_at_once_is_one) {
+    shd_launch launch =
+        shell(1, SHELL("trap 'sleep 1; exit 131' QUIT; echo up >$DIR/quit; while :; do sleep 0.02; done"));
+    launch.repeat_s = 0.5;
+    pid_t launcher = start_launcher(&launch, exit_of_stop);
+    wait_written("quit");
+    double start_ms = shd_clock_ms();
+    for (int i = 0; i < 5; i++) {
+        kill(launcher, SIGQUIT);
+        usleep(5000);
+    }
+    cr_assert_eq(wait_exit(launcher), SIGQUIT);
+    cr_assert_geq(shd_clock_ms() - start_ms, 990, "killed at the repetition");
 }
 
 Test(launch, ranks_that_stop_when_told_have_not_failed) {
