@@ -28,8 +28,8 @@ typedef struct shd_launch {
     int peer_failed_code; /* an exit code by which ranks say "another rank failed, not I"; 0: there is none */
     double repeat_s;      /* a second signal to stop that comes within this time is the first one, come twice */
     /* Whether ranks that were told to stop may not be killed yet, being at something that must not be cut off. Asked when a
-     * second signal to stop has come (`signal`; never of QUIT, which always kills, unless it only repeats itself), and from stop_grace_s on once a second
-     * (0). NULL: they may. */
+     * second signal to stop has come (`signal`; never of QUIT, which kills unless it only repeats itself), and from
+     * stop_grace_s on once a second (0). NULL: they may. */
     bool (*holds)(void *user, int signal);
     bool early_exit_fails;  /* a rank that ends with 0 fails when others then say that they lost one */
     int32_t max_restarts;   /* attempts after the first, each when one has failed */

@@ -14,7 +14,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { SAY_BYTES = 1200, NOTE_BYTES = 160, FIRST_BYTES = 1 << 14 };
+enum { SAY_BYTES = 1200, NOTE_BYTES = 160, FIRST_BYTES = 1 << 14, RUN_BYTES = 128 };
 
 void shd_terminal_init(shd_terminal *terminal, int fd) {
     *terminal = (shd_terminal){.fd = fd};
@@ -31,6 +31,7 @@ void shd_terminal_init(shd_terminal *terminal, int fd) {
     int own = open(path, O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
     terminal->is_own = own >= 0;
     terminal->is_blocking = own < 0;
+    terminal->is_characters = S_ISCHR(info.st_mode);
     if (own >= 0) terminal->fd = own;
 }
 
@@ -82,11 +83,21 @@ static void lose(shd_terminal *terminal) {
     forget(terminal);
 }
 
+/* Where a write may wait, only as much as is sure to be taken once poll has said that there is room. A terminal says so when it
+ * has one more piece of 256 bytes, of which a run of text takes one, and each control character, as LF that becomes CR LF,
+ * may take another. */
+static size_t count_sure(const shd_terminal *terminal, const char *at) {
+    size_t most = terminal->is_characters ? RUN_BYTES : PIPE_BUF / 4, bytes = 0;
+    if (!terminal->is_blocking || most > terminal->count) most = terminal->count;
+    if (!terminal->is_blocking || !terminal->is_characters) return most;
+    while (bytes < most && (unsigned char)at[bytes] >= ' ') bytes++;
+    return bytes ? bytes : 1;
+}
+
 /* One piece. Returns false when no more can be written now. */
 static bool write_some(shd_terminal *terminal) {
-    /* Where a write may wait, only as much as is sure to be taken once poll has said that there is room. */
-    size_t some = terminal->is_blocking && terminal->count > PIPE_BUF / 4 ? PIPE_BUF / 4 : terminal->count;
     const char *at = terminal->queue + terminal->first;
+    size_t some = count_sure(terminal, at);
     ssize_t written =
         terminal->is_socket ? send(terminal->fd, at, some, MSG_DONTWAIT | MSG_NOSIGNAL) : write(terminal->fd, at, some);
     if (written < 0 && errno == EINTR) return true;

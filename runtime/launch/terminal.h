@@ -14,7 +14,7 @@ enum { SHD_TERMINAL_QUEUE_BYTES = 8 << 20 };
 
 typedef struct shd_terminal {
     int fd; /* -1: closed, or there is none */
-    bool is_own, is_socket, is_blocking;
+    bool is_own, is_socket, is_blocking, is_characters;
     char *queue;
     size_t first, count, room; /* what has not gone out: count bytes from first */
     int64_t left_out;          /* lines, since the last note about them */
