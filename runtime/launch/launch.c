@@ -106,10 +106,15 @@ static bool goes_on(launch_job *job, int32_t attempt, double lasted_s) {
     const shd_launch *launch = job->launch;
     shd_launch_report *report = job->report;
     bool failed = report->failed_rank >= 0 || report->lost_node > 0;
-    if (!failed || report->stop_signal || attempt >= launch->max_restarts) return false;
+    /* A stop that came here after the failure that all nodes know of is heard by the others as one before the restart. */
+    int signal = report->stop_signal;
+    bool stopped_later = signal && job->nodes && !shd_nodes_stop_signal(job->nodes);
+    if (!failed || (signal && !stopped_later) || attempt >= launch->max_restarts) return false;
     double delay_s = shd_backoff_next(&job->backoff, lasted_s);
     if (launch->restarts && !launch->restarts(launch->user, report, delay_s)) return false;
-    return pause_for(job, delay_s);
+    if (!stopped_later) return pause_for(job, delay_s);
+    end_by_stop(job, signal);
+    return false;
 }
 
 static sherd_status run_attempts(launch_job *job) {

@@ -772,14 +772,15 @@ def check_stop_while_meeting(bench):
 
 
 def check_stop_before_a_restart(bench):
-    """A node that still ends its ranks, while another one waits for the restart and is told to stop, hears of the stop."""
+    """While a node waits for the restart and another still ends its ranks, one of them is told to stop: that is the end of both."""
     scripts = ["trap 'echo told >$DIR/told; sleep 2; exit 0' TERM; echo up >$DIR/up; while :; do sleep 0.05; done",
                "until [ -e $DIR/up ]; do sleep 0.05; done; exit 5"]
-    with Nodes(bench, scripts, ["--max-restarts", "1", "--restart-delay", "25"], ranks=1) as nodes:
-        wait_until(lambda: "restart 1 of 1" in nodes.launchers[1].said(), "no restart is said")
-        wait_for(nodes.folder, "told")
-        nodes.launchers[1].process.send_signal(signal.SIGTERM)
-        nodes.need_ends(143, "failed with exit code 5", "stopped by signal 15", within_s=15)
+    for told in (1, 0):
+        with Nodes(bench, scripts, ["--max-restarts", "1", "--restart-delay", "25"], ranks=1) as nodes:
+            wait_until(lambda: "restart 1 of 1" in nodes.launchers[1].said(), "no restart is said")
+            wait_for(nodes.folder, "told")
+            nodes.launchers[told].process.send_signal(signal.SIGTERM)
+            nodes.need_ends(143, "failed with exit code 5", "stopped by signal 15", within_s=15)
 
 
 def check_strangers(bench):
