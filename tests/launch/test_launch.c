@@ -2,6 +2,7 @@
 #include "runtime/launch/launch.h"
 
 #include "runtime/base/clock.h"
+#include "tests/launch/job_folder.h"
 
 #include <criterion/criterion.h>
 #include <dirent.h>
@@ -15,26 +16,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-static char folder[64];
-
-static void make_folder(void) {
-    snprintf(folder, sizeof folder, "/tmp/sherd-launch-XXXXXX");
-    cr_assert(mkdtemp(folder));
-    setenv("DIR", folder, 1);
-    setenv("SHERD_TEST_MARK", folder, 1);
-}
-
-static void remove_folder(void) {
-    char command[128];
-    snprintf(command, sizeof command, "rm -rf %s", folder);
-    if (system(command)) return;
-}
-
 /* Launchers leave ignored what was ignored when they started, as a shell without job control, or nohup, has it. */
 static void prepare(void) {
     static const int signals[] = {SIGHUP, SIGINT, SIGQUIT, SIGTERM};
     for (size_t i = 0; i < sizeof signals / sizeof *signals; i++) signal(signals[i], SIG_DFL);
     make_folder();
+    setenv("SHERD_TEST_MARK", folder, 1);
 }
 
 TestSuite(launch, .init = prepare, .fini = remove_folder, .timeout = 60);
@@ -48,27 +35,10 @@ static shd_launch shell(int32_t ranks, char *const argv[4]) {
 }
 #define SHELL(script) ((char *const[4]){(char *)"sh", (char *)"-c", (char *)(script), NULL})
 
-/* What a rank wrote to the file `name`; "" when it has not. */
-static const char *written(const char *name) {
-    static char text[4096];
-    char path[128];
-    snprintf(path, sizeof path, "%s/%s", folder, name);
-    FILE *file = fopen(path, "r");
-    size_t got = file ? fread(text, 1, sizeof text - 1, file) : 0;
-    if (file) fclose(file);
-    text[got] = 0;
-    return text;
-}
-
 static void unlink_written(const char *name) {
     char path[128];
     snprintf(path, sizeof path, "%s/%s", folder, name);
     unlink(path);
-}
-
-static void wait_written(const char *name) {
-    for (int i = 0; i < 1000 && !*written(name); i++) usleep(5000);
-    cr_assert(*written(name), "%s was not written", name);
 }
 
 /* Living processes of this test but for the calling one and its parents, which do not carry the mark in their initial

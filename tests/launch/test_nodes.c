@@ -1,5 +1,6 @@
 /* Several launchers that make one job, each in a process of its own on this host. */
 #include "runtime/launch/launch.h"
+#include "tests/launch/job_folder.h"
 
 #include <criterion/criterion.h>
 #include <netinet/in.h>
@@ -13,7 +14,6 @@
 
 enum { MOST_NODES = 4, LOST = 80, REFUSED = 91 };
 
-static char folder[64];
 static shd_nodes_config common;
 
 /* A port that is free now. */
@@ -29,9 +29,7 @@ static int find_port(void) {
 
 static void prepare(void) {
     signal(SIGTERM, SIG_DFL);
-    snprintf(folder, sizeof folder, "/tmp/sherd-nodes-XXXXXX");
-    cr_assert(mkdtemp(folder));
-    setenv("DIR", folder, 1);
+    make_folder();
     common = (shd_nodes_config)SHD_NODES_CONFIG_INIT;
     common.host = "127.0.0.1";
     common.port = find_port();
@@ -42,29 +40,7 @@ static void prepare(void) {
     memset(common.secret.bytes, 7, sizeof common.secret.bytes);
 }
 
-static void finish(void) {
-    char command[128];
-    snprintf(command, sizeof command, "rm -rf %s", folder);
-    if (system(command)) return;
-}
-
-TestSuite(nodes, .init = prepare, .fini = finish, .timeout = 120);
-
-static const char *written(const char *name) {
-    static char text[4096];
-    char path[128];
-    snprintf(path, sizeof path, "%s/%s", folder, name);
-    FILE *file = fopen(path, "r");
-    size_t got = file ? fread(text, 1, sizeof text - 1, file) : 0;
-    if (file) fclose(file);
-    text[got] = 0;
-    return text;
-}
-
-static void wait_written(const char *name) {
-    for (int i = 0; i < 4000 && !*written(name); i++) usleep(5000);
-    cr_assert(*written(name), "%s was not written", name);
-}
+TestSuite(nodes, .init = prepare, .fini = remove_folder, .timeout = 120);
 
 /* The launcher of one node, which exits with what a user sees: the code of the rank that failed first, 128 + a signal, LOST
  * + the number of a lost node. */

@@ -3,6 +3,7 @@
 
 #include "runtime/base/memory.h"
 #include "runtime/launch/launch.h"
+#include "tests/launch/job_folder.h"
 
 #include <criterion/criterion.h>
 #include <dirent.h>
@@ -16,31 +17,14 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-static char folder[64], logs[80];
+static char logs[80];
 
-static void make_folder(void) {
-    snprintf(folder, sizeof folder, "/tmp/sherd-output-XXXXXX");
-    cr_assert(mkdtemp(folder));
+static void prepare(void) {
+    make_folder();
     snprintf(logs, sizeof logs, "%s/deep/logs", folder);
-    setenv("DIR", folder, 1);
 }
-static void remove_folder(void) {
-    char command[128];
-    snprintf(command, sizeof command, "rm -rf %s", folder);
-    if (system(command)) return;
-}
-TestSuite(output, .init = make_folder, .fini = remove_folder, .timeout = 60);
 
-static const char *written(const char *name) {
-    static char text[4096];
-    char path[160];
-    snprintf(path, sizeof path, "%s/%s", folder, name);
-    FILE *file = fopen(path, "r");
-    size_t got = file ? fread(text, 1, sizeof text - 1, file) : 0;
-    if (file) fclose(file);
-    text[got] = 0;
-    return text;
-}
+TestSuite(output, .init = prepare, .fini = remove_folder, .timeout = 60);
 
 static shd_launch_report run(shd_output *output, int32_t ranks, const char *script) {
     shd_launch launch = SHD_LAUNCH_INIT;

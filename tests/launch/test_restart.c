@@ -2,6 +2,7 @@
 #include "runtime/base/clock.h"
 #include "runtime/launch/backoff.h"
 #include "runtime/launch/launch.h"
+#include "tests/launch/job_folder.h"
 
 #include <criterion/criterion.h>
 #include <signal.h>
@@ -11,33 +12,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-static char folder[64];
-
-static void make_folder(void) {
+static void set_up(void) {
     signal(SIGTERM, SIG_DFL);
-    snprintf(folder, sizeof folder, "/tmp/sherd-restart-XXXXXX");
-    cr_assert(mkdtemp(folder));
-    setenv("DIR", folder, 1);
+    make_folder();
 }
 
-static void remove_folder(void) {
-    char command[128];
-    snprintf(command, sizeof command, "rm -rf %s", folder);
-    if (system(command)) return;
-}
-
-TestSuite(restart, .init = make_folder, .fini = remove_folder, .timeout = 60);
-
-static const char *written(const char *name) {
-    static char text[4096];
-    char path[128];
-    snprintf(path, sizeof path, "%s/%s", folder, name);
-    FILE *file = fopen(path, "r");
-    size_t got = file ? fread(text, 1, sizeof text - 1, file) : 0;
-    if (file) fclose(file);
-    text[got] = 0;
-    return text;
-}
+TestSuite(restart, .init = set_up, .fini = remove_folder, .timeout = 60);
 
 static shd_launch shell(int32_t ranks, int32_t restarts, char *const argv[4]) {
     shd_launch launch = SHD_LAUNCH_INIT;
@@ -134,11 +114,6 @@ static int wait_exit(pid_t pid) {
     int state;
     cr_assert_eq(waitpid(pid, &state, 0), pid);
     return (state & 0x7f) == 0 ? (state >> 8) & 0xff : -(state & 0x7f);
-}
-
-static void wait_written(const char *name) {
-    for (int i = 0; i < 1000 && !*written(name); i++) usleep(5000);
-    cr_assert(*written(name), "%s was not written", name);
 }
 
 Test(restart, a_stop_ends_the_wait_before_one) {
