@@ -188,19 +188,31 @@ sherd_status shd_arrays_read(shd_arrays *arrays, int64_t index, float *inputs, i
     return SHERD_OK;
 }
 
-sherd_status shd_arrays_sample(shd_arrays *arrays) {
-    enum { SAMPLES = 64 };
+shd_source_place shd_arrays_locate(const shd_arrays *arrays, int64_t index) {
+    const pair *from = find_pair(arrays, index);
+    return (shd_source_place){.file = from->inputs.file.path, .index = index - from->first, .token = -1};
+}
+
+/* Reads every `stride`-th sample, `count` of them, and the last. */
+static sherd_status read_some(shd_arrays *arrays, int64_t count, int64_t stride) {
     const shd_sample_shape *shape = &arrays->shape;
     int64_t last = arrays->summary.sequence_count - 1, counted;
-    int64_t samples = shd_min(SAMPLES, last + 1);
     float *room = shd_alloc((size_t)(shape->input_count + shape->output_count), sizeof *room);
     if (!room) return out_of_memory(arrays->key);
     sherd_status status = SHERD_OK;
     int32_t label;
-    for (int64_t i = 0; i < samples && status == SHERD_OK; i++) {
-        int64_t index = i == samples - 1 ? last : last / samples * i;
+    for (int64_t i = 0; i <= count && status == SHERD_OK; i++) {
+        int64_t index = i == count ? last : stride * i;
         status = shd_arrays_read(arrays, index, room, &label, room + shape->input_count, &counted);
     }
     shd_free(room);
     return status;
 }
+
+sherd_status shd_arrays_sample(shd_arrays *arrays) {
+    enum { SAMPLES = 64 };
+    int64_t last = arrays->summary.sequence_count - 1, samples = shd_min(SAMPLES, last + 1);
+    return read_some(arrays, samples - 1, last / samples);
+}
+
+sherd_status shd_arrays_scan(shd_arrays *arrays) { return read_some(arrays, arrays->summary.sequence_count - 1, 1); }

@@ -1,9 +1,9 @@
 /* A source of training samples: arrays in files, an array of inputs and one of targets, row by row.
  *
  * Row i of the inputs is a sample, row i of the targets what it is to give: a class, or a row of numbers. Inputs and
- * targets are files of their own (.npy, or the tensors `inputs` and `targets` of safetensors files), paired in order; or
- * both are in one safetensors file. The rows of all files are one data set. Shapes are checked at the start, values when
- * they are read. Few files are open at once, however many there are. */
+ * targets are files of their own (.npy, or the tensors `inputs` and `targets` of safetensors files), paired in order;
+ * or both are in one safetensors file. The rows of all files are one data set. Shapes are checked at the start, values
+ * when they are read. Few files are open at once, however many there are. */
 #ifndef SHD_IO_ARRAYS_H
 #define SHD_IO_ARRAYS_H
 
@@ -41,14 +41,19 @@ void shd_arrays_close(shd_arrays *arrays);
 
 shd_source_summary shd_arrays_summarize(const shd_arrays *arrays);
 
-/* Reads sample `index` in [0, S): its inputs, and of its target the class (-1: ignored) or the numbers; the other may be
- * NULL. *counted: targets that count, 0 or 1 with classes, else output_count. Allocates nothing.
+/* Reads sample `index` in [0, S): its inputs, and of its target the class (-1: ignored) or the numbers; the other may
+ * be NULL. *counted: targets that count, 0 or 1 with classes, else output_count. Allocates nothing.
  * Fails: DATA (a class that is not below output_count, a number that is not finite or an input at the limit, with file
  * and row; a file whose length has changed), IO. Threads: one at a time. */
 sherd_status shd_arrays_read(shd_arrays *arrays, int64_t index, float *inputs, int32_t *class_out, float *numbers,
                              int64_t *counted);
 
+/* Where sample `index` lies, in a file of inputs. Threads: any. */
+shd_source_place shd_arrays_locate(const shd_arrays *arrays, int64_t index);
+
 /* Reads a few samples, the first and the last among them, for what shd_arrays_read refuses. Fails: DATA, IO, MEMORY. */
 sherd_status shd_arrays_sample(shd_arrays *arrays);
+/* Reads all. Fails likewise. */
+sherd_status shd_arrays_scan(shd_arrays *arrays);
 
 #endif

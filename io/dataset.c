@@ -150,11 +150,30 @@ sherd_status shd_dataset_read(shd_dataset *dataset, int64_t q, const shd_example
                         : shd_arrays_read(from->arrays, index, into->features, into->targets, into->values, counted);
 }
 
+shd_source_place shd_dataset_locate(const shd_dataset *dataset, int64_t q) {
+    shd_mixture_place place = shd_mixture_find(&dataset->mixture, q);
+    const source *from = &dataset->sources[place.source];
+    int64_t index = shd_order_index(&from->order, place.number);
+    return from->tokens ? shd_tokens_locate(from->tokens, index) : shd_arrays_locate(from->arrays, index);
+}
+
 sherd_status shd_dataset_sample(shd_dataset *dataset) {
     for (int32_t i = 0; i < dataset->mixture.source_count; i++) {
         source *from = &dataset->sources[i];
         SHD_TRY(from->tokens ? shd_tokens_sample(from->tokens) : shd_arrays_sample(from->arrays));
     }
+    return SHERD_OK;
+}
+
+sherd_status shd_dataset_scan(shd_dataset *dataset, int64_t *summed_count) {
+    int64_t summed = 0;
+    for (int32_t i = 0; i < dataset->mixture.source_count; i++) {
+        source *from = &dataset->sources[i];
+        int64_t some = 0;
+        SHD_TRY(from->tokens ? shd_tokens_scan(from->tokens, &some) : shd_arrays_scan(from->arrays));
+        summed += some;
+    }
+    *summed_count = summed;
     return SHERD_OK;
 }
 

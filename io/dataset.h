@@ -1,5 +1,5 @@
-/* A job's data: one source, or a weighted mixture of sources, as one row of sequences without end. Sources are of tokens
- * (tokens.h) or of arrays (arrays.h), whose samples stand here for sequences.
+/* A job's data: one source, or a weighted mixture of sources, as one row of sequences without end. Sources are of
+ * tokens (tokens.h) or of arrays (arrays.h), whose samples stand here for sequences.
  *
  * Sequence number q of the run decides everything: the source (mixture.h), the sequence's number within it, its epoch
  * and its place there (order.h). So ranks, stages and resumed runs agree without a word, and a checkpoint stores q. */
@@ -47,8 +47,14 @@ typedef struct shd_example {
 /* Reads sequence number `q` ≥ 0. *counted, failures, threads: as shd_tokens_read or shd_arrays_read. */
 sherd_status shd_dataset_read(shd_dataset *dataset, int64_t q, const shd_example *into, int64_t *counted);
 
+/* Where sequence number `q` ≥ 0 lies. Borrowed from the data set. Threads: any, while others read too. */
+shd_source_place shd_dataset_locate(const shd_dataset *dataset, int64_t q);
+
 /* Reads a few sequences of every source (shd_tokens_sample, shd_arrays_sample). Fails: DATA, IO, MEMORY. */
 sherd_status shd_dataset_sample(shd_dataset *dataset);
+/* Reads all of every source (shd_tokens_scan, shd_arrays_scan). *summed_count: files whose checksums were held against
+ * them. Fails: DATA, IO, MEMORY. */
+sherd_status shd_dataset_scan(shd_dataset *dataset, int64_t *summed_count);
 
 /* Says in the log what each source holds and what is left out. */
 void shd_dataset_log(const shd_dataset *dataset);

@@ -141,6 +141,7 @@ static sherd_status set_defaults(shd_job *job, const shd_yaml_place *section_pla
 /* Where a job comes from: the file at `path`, or `text`, which `path` then only names. */
 typedef struct job_input {
     const char *path, *text;
+    size_t text_bytes;
     const shd_job_setting *settings;
     int32_t setting_count;
 } job_input;
@@ -156,10 +157,13 @@ static sherd_status load(shd_job *job, const job_input *in) {
     shd_yaml_place *section_places = shd_keep_take(job->keep, sizeof *section_places * (size_t)section_count);
     if (!job->path || !job->origins || !section_places) return out_of_memory(in->path);
     const shd_yaml_node *root;
-    if (in->text)
-        SHD_TRY(shd_yaml_parse(job->path, true, in->text, strlen(in->text), job->keep, &root));
+    if (!in->text)
+        SHD_TRY(shd_yaml_read(job->path, job->keep, &job->text, &job->text_bytes));
+    else if (!(job->text = shd_keep_text(job->keep, in->text, in->text_bytes)))
+        return out_of_memory(in->path);
     else
-        SHD_TRY(shd_yaml_parse_file(job->path, job->keep, &root));
+        job->text_bytes = in->text_bytes;
+    SHD_TRY(shd_yaml_parse(job->path, true, job->text, job->text_bytes, job->keep, &root));
     SHD_TRY(bind_file(job, root, section_places));
     for (int32_t i = 0; i < in->setting_count; i++) SHD_TRY(bind_setting(job, &in->settings[i]));
     SHD_TRY(set_defaults(job, section_places));
@@ -184,9 +188,15 @@ sherd_status shd_job_load(const char *path, const shd_job_setting *settings, int
     return create(&in, out);
 }
 
-sherd_status shd_job_from_json(const char *source, const char *text, shd_job **out) {
-    const job_input in = {.path = source, .text = text};
+sherd_status shd_job_load_text(const char *path, const char *text, size_t text_bytes, const shd_job_setting *settings,
+                               int32_t setting_count, shd_job **out) {
+    const job_input in = {
+        .path = path, .text = text, .text_bytes = text_bytes, .settings = settings, .setting_count = setting_count};
     return create(&in, out);
+}
+
+sherd_status shd_job_from_json(const char *source, const char *text, shd_job **out) {
+    return shd_job_load_text(source, text, strlen(text), NULL, 0, out);
 }
 
 sherd_status shd_job_fail_within(const shd_job *job, sherd_status status) {

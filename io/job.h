@@ -12,6 +12,7 @@
 #include <sherd/options.h>
 #include <sherd/status.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #define SHD_JOB_ENUMERATOR(enumerator, word) enumerator,
@@ -26,14 +27,20 @@ typedef enum shd_job_resume { SHD_WORDS_RESUME(SHD_JOB_ENUMERATOR) } shd_job_res
 typedef enum shd_job_on_error { SHD_WORDS_ON_ERROR(SHD_JOB_ENUMERATOR) } shd_job_on_error;
 typedef enum shd_job_if_busy { SHD_WORDS_IF_BUSY(SHD_JOB_ENUMERATOR) } shd_job_if_busy;
 typedef enum shd_job_despite { SHD_WORDS_DESPITE(SHD_JOB_ENUMERATOR) } shd_job_despite;
+typedef enum shd_job_on_nonfinite { SHD_WORDS_NONFINITE(SHD_JOB_ENUMERATOR) } shd_job_on_nonfinite;
+typedef enum shd_job_on_outlier { SHD_WORDS_OUTLIER(SHD_JOB_ENUMERATOR) } shd_job_on_outlier;
 typedef enum shd_job_device { SHD_WORDS_DEVICE(SHD_JOB_ENUMERATOR) } shd_job_device;
 typedef enum shd_job_comm { SHD_WORDS_COMM(SHD_JOB_ENUMERATOR) } shd_job_comm;
 #undef SHD_JOB_ENUMERATOR
 
-/* Two numbers, a list of texts, a word of the key's list or a path, a word or a list of texts, a list of groups. */
+/* Two numbers, a list of whole numbers, a list of texts, a word of the key's list or a path, a word or a list of texts, a list of groups. */
 typedef struct shd_job_pair {
     double at[2];
 } shd_job_pair;
+typedef struct shd_job_integers {
+    const int64_t *items;
+    int32_t count;
+} shd_job_integers;
 typedef struct shd_job_texts {
     const char *const *items;
     int32_t count;
@@ -72,6 +79,8 @@ typedef struct shd_job_groups {
  * Owns: all texts belong to the job. */
 typedef struct shd_job {
     const char *path; /* the job file as given */
+    const char *text; /* what it holds, text_bytes of it */
+    size_t text_bytes;
 #define SHD_JOB_FIELD(section, key, type, kind, fallback, range, unit, help) type key;
 #define SHD_JOB_STRUCT(section, rows, about)                                                                           \
     struct {                                                                                                           \
@@ -99,6 +108,10 @@ typedef struct shd_job_setting {
  * Owns: destroy *out with shd_job_destroy.
  * Fails: CONFIG (the user's mistake, with its place), IO (the file cannot be read), MEMORY. */
 sherd_status shd_job_load(const char *path, const shd_job_setting *settings, int32_t setting_count, shd_job **out);
+/* The same of a file that was read already: `text` is what it held then. `path` only names it, and the folder that its
+ * paths are relative to. Fails: CONFIG, MEMORY. */
+sherd_status shd_job_load_text(const char *path, const char *text, size_t text_bytes, const shd_job_setting *settings,
+                               int32_t setting_count, shd_job **out);
 /* Reads the job back from its resolved form (a checkpoint's note has it), which is a job file too. `source` names it in
  * messages.
  * Fails: CONFIG, MEMORY. */

@@ -248,6 +248,28 @@ static sherd_status check_run(const shd_job *job) {
     return SHERD_OK;
 }
 
+/* What would have no effect is a mistake. */
+static sherd_status check_safety(const shd_job *job) {
+    shd_yaml_place place = place_of(job, "run.on_outlier");
+    if (job->run.on_outlier != SHD_ON_OUTLIER_WARN && job->run.outlier_zscore == 0)
+        return shd_yaml_fail(&place, "run.on_outlier",
+                             "%s, but with run.outlier_zscore: 0 no step is an outlier; set it",
+                             shd_job_word("run.on_outlier", (int32_t)job->run.on_outlier));
+    place = place_of(job, "run.rollback_lr_factor");
+    if (job->run.rollback_lr_factor < 1 && job->run.on_nonfinite != SHD_ON_NONFINITE_ROLLBACK &&
+        job->run.on_outlier != SHD_ON_OUTLIER_ROLLBACK)
+        return shd_yaml_fail(&place, "run.rollback_lr_factor",
+                             "%g, but nothing rolls back; set run.on_nonfinite or run.on_outlier to rollback",
+                             job->run.rollback_lr_factor);
+    place = place_of(job, "run.straggler_factor");
+    if (job->run.straggler_factor > 0 && job->run.straggler_factor <= 1)
+        return shd_yaml_fail(&place, "run.straggler_factor",
+                             "%g times the median would be every other rank; take 0 (nobody is looked for), or more "
+                             "than 1",
+                             job->run.straggler_factor);
+    return SHERD_OK;
+}
+
 static sherd_status check_kept(const shd_job *job) {
     shd_yaml_place place = place_of(job, "checkpoint.keep_every");
     long long every = job->checkpoint.every, keep_every = job->checkpoint.keep_every;
@@ -303,6 +325,7 @@ sherd_status shd_job_check(const shd_job *job) {
     SHD_TRY(check_warmup(job));
     SHD_TRY(check_replicas(job));
     SHD_TRY(check_kept(job));
+    SHD_TRY(check_safety(job));
     SHD_TRY(check_resume(job));
     return check_run(job);
 }

@@ -31,6 +31,8 @@ WORD_LIST(RESUME)
 WORD_LIST(DESPITE)
 WORD_LIST(ON_ERROR)
 WORD_LIST(IF_BUSY)
+WORD_LIST(NONFINITE)
+WORD_LIST(OUTLIER)
 WORD_LIST(DEVICE)
 WORD_LIST(COMM)
 
@@ -192,6 +194,10 @@ void shd_job_expected(const shd_job_key *key, char text[SHD_JOB_TEXT_BYTES]) {
     case SHD_KIND_NAME: append(text, "a text without '/'"); break;
     case SHD_KIND_BOOL: append(text, "true or false"); break;
     case SHD_KIND_INT: append_int_range(text, key); break;
+    case SHD_KIND_INTS:
+        append(text, "a list, each ");
+        append_int_range(text, key);
+        break;
     case SHD_KIND_INT_OR_AUTO:
         append(text, "auto or ");
         append_int_range(text, key);

@@ -11,6 +11,7 @@ typedef enum shd_job_kind {
     SHD_KIND_NAME,           /* const char *: a text that can name a folder */
     SHD_KIND_BOOL,           /* bool */
     SHD_KIND_INT,            /* int64_t */
+    SHD_KIND_INTS,           /* shd_job_integers: a list of whole numbers */
     SHD_KIND_INT_OR_AUTO,    /* int64_t, `auto` is 0 */
     SHD_KIND_INT_OR_NULL,    /* int64_t, null is -1 */
     SHD_KIND_SIGNED_OR_NULL, /* int64_t, null is INT64_MIN */

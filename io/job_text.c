@@ -24,6 +24,16 @@ static json_t *texts_json(const shd_job_texts *texts) {
     return list;
 }
 
+static json_t *integers_json(const shd_job_integers *integers) {
+    json_t *list = json_array();
+    for (int32_t i = 0; list && i < integers->count; i++)
+        if (json_array_append_new(list, json_integer(integers->items[i])) != 0) {
+            json_decref(list);
+            return NULL;
+        }
+    return list;
+}
+
 static json_t *value_json(const void *owner, const shd_job_key *key);
 
 /* An object with all keys of the group. */
@@ -63,6 +73,7 @@ static json_t *value_json(const void *owner, const shd_job_key *key) {
     case SHD_KIND_REAL: return json_real(*(const double *)field);
     case SHD_KIND_PAIR:
         return json_pack("[f,f]", ((const shd_job_pair *)field)->at[0], ((const shd_job_pair *)field)->at[1]);
+    case SHD_KIND_INTS: return integers_json(field);
     case SHD_KIND_CHOICE: return json_string(key->words[*(const int32_t *)field]);
     case SHD_KIND_WORDS_OF:
     case SHD_KIND_TEXTS: return texts_json(field);

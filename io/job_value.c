@@ -34,8 +34,8 @@ static void add_hint(const shd_job_key *key, const shd_yaml_node *node, char hin
     hint[0] = 0;
     if (node->kind != SHD_YAML_SCALAR) return;
     shd_scalar scalar = shd_scalar_read(node);
-    bool number = key->kind == SHD_KIND_INT || key->kind == SHD_KIND_INT_OR_AUTO || key->kind == SHD_KIND_INT_OR_NULL ||
-                  key->kind == SHD_KIND_SIGNED_OR_NULL;
+    bool number = key->kind == SHD_KIND_INT || key->kind == SHD_KIND_INTS || key->kind == SHD_KIND_INT_OR_AUTO ||
+                  key->kind == SHD_KIND_INT_OR_NULL || key->kind == SHD_KIND_SIGNED_OR_NULL;
     bool text = key->kind == SHD_KIND_NAME || key->kind == SHD_KIND_TEXT || key->kind == SHD_KIND_TEXTS ||
                 key->kind == SHD_KIND_WORD_OR_TEXTS || key->kind == SHD_KIND_PATH ||
                 key->kind == SHD_KIND_PATH_OR_NULL || key->kind == SHD_KIND_WORD_OR_PATH ||
@@ -89,6 +89,20 @@ static sherd_status store_int(const shd_job_key *key, const shd_yaml_node *node,
     if (scalar.kind != SHD_SCALAR_INT) return wrong_type(key, node);
     if (scalar.overflow || scalar.integer < key->low || scalar.integer > key->high) return out_of_range(key, node);
     *field = scalar.integer;
+    return SHERD_OK;
+}
+
+static sherd_status store_ints(shd_job *job, const shd_job_key *key, const shd_yaml_node *node,
+                               shd_job_integers *field) {
+    if (node->kind != SHD_YAML_LIST) return wrong_type(key, node);
+    int64_t *items = shd_keep_take(job->keep, sizeof *items * (size_t)(node->child_count + 1));
+    if (!items) return shd_fail(SHERD_MEMORY, "%s: out of memory", job->path);
+    int32_t count = 0;
+    for (const shd_yaml_node *item = node->first_child; item; item = item->next) {
+        if (item->kind != SHD_YAML_SCALAR) return wrong_type(key, item);
+        SHD_TRY(store_int(key, item, &items[count++]));
+    }
+    *field = (shd_job_integers){.items = items, .count = count};
     return SHERD_OK;
 }
 
@@ -221,6 +235,7 @@ sherd_status shd_job_store(shd_job *job, const shd_job_key *key, const shd_yaml_
     case SHD_KIND_INT_OR_AUTO:
     case SHD_KIND_INT_OR_NULL:
     case SHD_KIND_SIGNED_OR_NULL: return scalar ? store_int(key, node, field) : wrong_type(key, node);
+    case SHD_KIND_INTS: return store_ints(job, key, node, field);
     case SHD_KIND_REAL: return store_real(key, node, field);
     case SHD_KIND_REAL_OR_NULL:
         if (!is_null(node)) return store_real(key, node, field);

@@ -2,6 +2,7 @@
 
 #include "runtime/base/memory.h"
 #include "runtime/base/status.h"
+#include "runtime/base/utf8.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -72,6 +73,21 @@ sherd_status shd_json_hash(const json_t *object, const char *key, uint64_t *out)
         return shd_fail(SHERD_DATA, "\"%s\" must be %d hexadecimal digits", key, HASH_DIGITS);
     *out = strtoull(text, NULL, 16);
     return SHERD_OK;
+}
+
+json_t *shd_json_from_text(const char *text) {
+    size_t left = strlen(text);
+    char *good = shd_strdup(text);
+    uint32_t code;
+    for (char *at = good; good && left > 0;) {
+        int bytes = shd_utf8_read(at, left, &code);
+        if (bytes == 0) *at = '?';
+        at += bytes ? bytes : 1;
+        left -= bytes ? (size_t)bytes : 1;
+    }
+    json_t *made = good ? json_string(good) : NULL;
+    shd_free(good);
+    return made;
 }
 
 json_t *shd_json_from_hash(uint64_t hash) { return json_sprintf("%016llx", (unsigned long long)hash); }

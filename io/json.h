@@ -21,6 +21,9 @@ sherd_status shd_json_array(const json_t *object, const char *key, json_t **out)
 /* 64 bits as 16 hexadecimal digits: JSON's integers are signed. */
 sherd_status shd_json_hash(const json_t *object, const char *key, uint64_t *out);
 json_t *shd_json_from_hash(uint64_t hash);
+/* A text from elsewhere, such as the name of a file, which JSON may not be able to hold: bytes that are no UTF-8 are '?'.
+ * NULL when memory is out. */
+json_t *shd_json_from_text(const char *text);
 /* Refuses an object that names, in a list "requires", what a reader must know to read it: this one knows of nothing
  * that could be named. Unknown keys are ignored otherwise. Fails: UNSUPPORTED (the name), DATA (no list of texts). */
 sherd_status shd_json_requires(const json_t *object);

@@ -16,35 +16,39 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* The two lists of 64 sources take up to 2600 bytes. */
-enum { NAME_BYTES = 32, ROW_BYTES = 8192, KEPT_ROWS = 4 };
+enum { KEPT_ROWS = 4 };
 
 struct shd_metrics {
     char path[PATH_MAX];
     int file;
-    int64_t length_bytes;             /* up to the end of the last whole row */
-    char kept[KEPT_ROWS * ROW_BYTES]; /* rows that could not be written */
+    int64_t length_bytes;                         /* up to the end of the last whole row */
+    char kept[KEPT_ROWS * SHD_METRICS_ROW_BYTES]; /* rows that could not be written */
     size_t kept_bytes;
     int64_t last_step; /* of the last row */
+    shd_metrics_counts counted;
 };
 
 /* --- opening: what an earlier run left ---------------------------------------------------------------------------- */
 
-/* True when `line` is a row of a step before `first_step`. */
-static bool is_earlier_row(const char *line, size_t length, int64_t first_step) {
+/* True when `line` is a row of a step before `first_step`; then *counted is what it says. */
+static bool is_earlier_row(const char *line, size_t length, int64_t first_step, shd_metrics_counts *counted) {
     /* jansson skips a zero byte behind a number, which no other reader does. */
     json_t *row = memchr(line, 0, length) ? NULL : json_loadb(line, length, JSON_REJECT_DUPLICATES, NULL);
     const json_t *step = json_object_get(row, "step");
     bool earlier = json_is_integer(step) && json_integer_value(step) < first_step;
+    if (earlier)
+        *counted = (shd_metrics_counts){.skipped_steps = json_integer_value(json_object_get(row, "skipped_steps")),
+                                        .nonfinite_steps = json_integer_value(json_object_get(row, "nonfinite_steps"))};
     json_decref(row);
     return earlier;
 }
 
-/* Where the rows to keep end, and where the last whole line ends. */
-static sherd_status scan(const char *path, int64_t first_step, int64_t *keep_bytes, int64_t *whole_bytes) {
+/* Where the rows to keep end, where the last whole line ends, and what the last of the rows to keep says. */
+static sherd_status scan(const char *path, int64_t first_step, int64_t *keep_bytes, int64_t *whole_bytes,
+                         shd_metrics_counts *counted) {
     FILE *file = fopen(path, "re");
     if (!file) return shd_fail(SHERD_IO, "%s: cannot read: %s", path, strerror(errno));
-    char line[ROW_BYTES];
+    char line[SHD_METRICS_ROW_BYTES];
     bool keeping = true, line_start = true;
     *keep_bytes = *whole_bytes = 0;
     for (int64_t before = 0, at; fgets(line, sizeof line, file); before = at) {
@@ -53,7 +57,7 @@ static sherd_status scan(const char *path, int64_t first_step, int64_t *keep_byt
         size_t length = (size_t)(at - before);
         bool line_end = line[length - 1] == '\n';
         /* A line longer than the buffer is no row. */
-        keeping = keeping && line_start && line_end && is_earlier_row(line, length, first_step);
+        keeping = keeping && line_start && line_end && is_earlier_row(line, length, first_step, counted);
         if (keeping) *keep_bytes = at;
         if (line_end) *whole_bytes = at;
         line_start = line_end;
@@ -85,10 +89,8 @@ static sherd_status copy_range(const shd_metrics *metrics, int64_t first, int64_
     return shd_file_sync(to, aside);
 }
 
-/* Moves later rows aside and cuts the file to those before `first_step`. */
-static sherd_status trim(shd_metrics *metrics, int64_t first_step) {
-    int64_t keep_bytes = 0, whole_bytes = 0;
-    SHD_TRY(scan(metrics->path, first_step, &keep_bytes, &whole_bytes));
+/* Moves the rows behind `keep_bytes` aside, and cuts the file there. */
+static sherd_status cut(shd_metrics *metrics, int64_t keep_bytes, int64_t whole_bytes) {
     if (whole_bytes > keep_bytes) {
         char aside[PATH_MAX + 16];
         int file;
@@ -102,6 +104,13 @@ static sherd_status trim(shd_metrics *metrics, int64_t first_step) {
                         strerror(errno));
     metrics->length_bytes = keep_bytes;
     return SHERD_OK;
+}
+
+/* Cuts what an earlier run left to the rows before `first_step`. */
+static sherd_status trim(shd_metrics *metrics, int64_t first_step) {
+    int64_t keep_bytes = 0, whole_bytes = 0;
+    SHD_TRY(scan(metrics->path, first_step, &keep_bytes, &whole_bytes, &metrics->counted));
+    return cut(metrics, keep_bytes, whole_bytes);
 }
 
 static sherd_status open_file(shd_metrics *metrics, const char *dir, int64_t first_step) {
@@ -129,6 +138,8 @@ sherd_status shd_metrics_open(const char *dir, int64_t first_step, shd_metrics *
     return SHERD_OK;
 }
 
+shd_metrics_counts shd_metrics_counted(const shd_metrics *metrics) { return metrics->counted; }
+
 void shd_metrics_close(shd_metrics *metrics) {
     if (!metrics) return;
     if (metrics->file >= 0) close(metrics->file);
@@ -136,102 +147,6 @@ void shd_metrics_close(shd_metrics *metrics) {
 }
 
 /* --- writing ------------------------------------------------------------------------------------------------------ */
-
-typedef struct line {
-    char bytes[ROW_BYTES];
-    size_t length;
-} line;
-
-static void add_integer(line *row, const char *key, int64_t value) {
-    row->length += (size_t)snprintf(row->bytes + row->length, sizeof row->bytes - row->length, "%s\"%s\":%lld",
-                                    row->length ? "," : "{", key, (long long)value);
-}
-
-static void add_integers(line *row, const char *key, const int64_t *values, int32_t count) {
-    row->length += (size_t)snprintf(row->bytes + row->length, sizeof row->bytes - row->length, ",\"%s\":[", key);
-    for (int32_t i = 0; i < count; i++)
-        row->length += (size_t)snprintf(row->bytes + row->length, sizeof row->bytes - row->length, "%s%lld",
-                                        i ? "," : "", (long long)values[i]);
-    row->length += (size_t)snprintf(row->bytes + row->length, sizeof row->bytes - row->length, "]");
-}
-
-/* "tokens", "tokens_seen"; "samples", … */
-static void add_item_count(line *row, const char *items, const char *ending, int64_t value) {
-    char key[NAME_BYTES];
-    snprintf(key, sizeof key, "%s%s", items, ending);
-    add_integer(row, key, value);
-}
-
-static void add_bool(line *row, const char *key, bool value) {
-    row->length += (size_t)snprintf(row->bytes + row->length, sizeof row->bytes - row->length, ",\"%s\":%s", key,
-                                    value ? "true" : "false");
-}
-
-static void add_real(line *row, const char *key, double value, int digits) {
-    char number[40];
-    if (isfinite(value))
-        snprintf(number, sizeof number, "%.*g", digits, value);
-    else
-        snprintf(number, sizeof number, "\"%s\"", isnan(value) ? "nan" : value > 0 ? "inf" : "-inf");
-    /* The decimal sign follows the program's locale. */
-    char *comma = strchr(number, ',');
-    if (comma) *comma = '.';
-    row->length +=
-        (size_t)snprintf(row->bytes + row->length, sizeof row->bytes - row->length, ",\"%s\":%s", key, number);
-}
-
-/* The parts in whole units, so that what is printed adds up: microseconds, coarser where nine digits would not hold the
- * sum. */
-static double round_parts(const shd_metrics_row *row, double parts[6]) {
-    const double given[6] = {row->data_ms,      row->compute_ms,   row->exposed_comm_ms,
-                             row->optimizer_ms, row->save_wait_ms, row->other_ms};
-    double units_per_ms = 1000, sum;
-    for (;; units_per_ms /= 10) {
-        sum = 0;
-        for (int i = 0; i < 6; i++) sum += round(given[i] * units_per_ms);
-        if (!(sum >= 1e9) || isinf(sum)) break;
-    }
-    for (int i = 0; i < 6; i++) parts[i] = round(given[i] * units_per_ms) / units_per_ms;
-    return sum / units_per_ms;
-}
-
-double shd_metrics_step_ms(const shd_metrics_row *row) {
-    double parts[6];
-    return round_parts(row, parts);
-}
-
-static void format_row(const shd_metrics_row *row, line *out) {
-    static const char *const names[6] = {"data_ms",      "compute_ms",   "exposed_comm_ms",
-                                         "optimizer_ms", "save_wait_ms", "other_ms"};
-    char name[NAME_BYTES];
-    double parts[6], step_ms = round_parts(row, parts);
-    add_integer(out, "step", row->step);
-    add_real(out, "loss", row->loss, 17);
-    add_real(out, "grad_norm", row->grad_norm, 17);
-    add_real(out, "lr", row->lr, 9);
-    if (row->classified) add_real(out, "accuracy", row->accuracy, 17);
-    if (row->loss_scale > 0) {
-        add_real(out, "loss_scale", row->loss_scale, 17);
-        add_bool(out, "skipped", row->skipped);
-    }
-    add_item_count(out, row->items, "", row->tokens);
-    add_item_count(out, row->items, "_seen", row->tokens_seen);
-    add_real(out, "step_ms", step_ms, 9);
-    for (int i = 0; i < 6; i++) add_real(out, names[i], parts[i], 9);
-    snprintf(name, sizeof name, "%s_per_s", row->items);
-    add_real(out, name, step_ms > 0 ? (double)row->tokens / step_ms * 1000 : 0, 9);
-    add_integer(out, "peak_bytes", row->peak_bytes);
-    add_integer(out, "data_ready", row->data_ready);
-    if (row->source_count > 0) {
-        snprintf(name, sizeof name, "source_%s", row->items);
-        add_integers(out, name, row->source_tokens, row->source_count);
-        snprintf(name, sizeof name, "source_%s_seen", row->items);
-        add_integers(out, name, row->source_tokens_seen, row->source_count);
-    }
-    if (row->validated) add_real(out, "validation_loss", row->validation_loss, 17);
-    if (row->validated && row->classified) add_real(out, "validation_accuracy", row->validation_accuracy, 17);
-    out->length += (size_t)snprintf(out->bytes + out->length, sizeof out->bytes - out->length, "}\n");
-}
 
 /* Appends, with one system call, or not at all. */
 static sherd_status append(shd_metrics *metrics, const char *text, size_t bytes, const char *what, int64_t step) {
@@ -256,8 +171,9 @@ sherd_status shd_metrics_flush(shd_metrics *metrics) {
 }
 
 sherd_status shd_metrics_write(shd_metrics *metrics, const shd_metrics_row *row) {
-    line text = {.length = 0};
-    format_row(row, &text);
+    char bytes[SHD_METRICS_ROW_BYTES];
+    shd_json_line text = shd_json_line_make(bytes, sizeof bytes);
+    shd_metrics_format(row, &text);
     metrics->last_step = row->step;
     sherd_status status = shd_metrics_flush(metrics);
     if (status == SHERD_OK) status = append(metrics, text.bytes, text.length, "", row->step);
@@ -266,4 +182,40 @@ sherd_status shd_metrics_write(shd_metrics *metrics, const shd_metrics_row *row)
         metrics->kept_bytes += text.length;
     }
     return status;
+}
+
+/* --- taking back -------------------------------------------------------------------------------------------------- */
+
+/* Where the last row that ends at `end` begins; a line that is too long for a row is taken apart. `out` is the row. */
+static sherd_status read_last_row(const shd_metrics *metrics, int64_t end, char out[SHD_METRICS_ROW_BYTES],
+                                  int64_t *first) {
+    int64_t bytes = shd_min(end, SHD_METRICS_ROW_BYTES);
+    SHD_TRY(shd_file_read(metrics->file, metrics->path, end - bytes, out, bytes));
+    const char *before = memrchr(out, '\n', (size_t)bytes - 1);
+    int64_t skipped = before ? before + 1 - out : 0;
+    memmove(out, out + skipped, (size_t)(bytes - skipped));
+    *first = end - bytes + skipped;
+    return SHERD_OK;
+}
+
+/* Takes the rows from `first_step` on off the end. */
+static sherd_status cut_last_rows(shd_metrics *metrics, int64_t first_step) {
+    char row[SHD_METRICS_ROW_BYTES];
+    int64_t end = metrics->length_bytes;
+    for (int64_t first; end > 0; end = first) {
+        SHD_TRY(read_last_row(metrics, end, row, &first));
+        if (is_earlier_row(row, (size_t)(end - first), first_step, &metrics->counted)) break;
+    }
+    return cut(metrics, end, metrics->length_bytes);
+}
+
+sherd_status shd_metrics_go_back(shd_metrics *metrics, int64_t first_step) {
+    struct stat about;
+    if (fstat(metrics->file, &about) != 0)
+        return shd_fail(SHERD_IO, "%s: cannot read: %s", metrics->path, strerror(errno));
+    metrics->kept_bytes = 0;
+    metrics->counted = (shd_metrics_counts){0};
+    /* Somebody has cut the file meanwhile, as logrotate's copytruncate does, or written to it. */
+    if (about.st_size != metrics->length_bytes) return trim(metrics, first_step);
+    return cut_last_rows(metrics, first_step);
 }

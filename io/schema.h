@@ -43,6 +43,10 @@
 #define SHD_WORDS_ON_ERROR(W)  W(SHD_ON_ERROR_STOP, "stop") W(SHD_ON_ERROR_CONTINUE, "continue") \
                                W(SHD_ON_ERROR_FAIL, "fail")
 #define SHD_WORDS_IF_BUSY(W)   W(SHD_IF_BUSY_WAIT, "wait") W(SHD_IF_BUSY_SKIP, "skip")
+#define SHD_WORDS_NONFINITE(W) W(SHD_ON_NONFINITE_SKIP, "skip") W(SHD_ON_NONFINITE_ROLLBACK, "rollback") \
+                               W(SHD_ON_NONFINITE_ABORT, "abort")
+#define SHD_WORDS_OUTLIER(W)   W(SHD_ON_OUTLIER_WARN, "warn") W(SHD_ON_OUTLIER_SKIP, "skip") \
+                               W(SHD_ON_OUTLIER_ROLLBACK, "rollback") W(SHD_ON_OUTLIER_ABORT, "abort")
 #define SHD_WORDS_DEVICE(W)    W(SHD_JOB_DEVICE_AUTO, "auto") W(SHD_JOB_DEVICE_CPU, "cpu")
 #define SHD_WORDS_COMM(W)      W(SHD_JOB_COMM_AUTO, "auto") W(SHD_JOB_COMM_SELF, "self") W(SHD_JOB_COMM_SHM, "shm")
 
@@ -268,9 +272,15 @@
 
 #define SHD_JOB_LOG(X) \
     X(log, dir, const char *, PATH, COMPUTED("run.dir"), ANY, "", \
-      "where metrics.jsonl goes") \
+      "where metrics.jsonl, events.jsonl and the other records of the run go") \
     X(log, every, int64_t, INT, DEFAULT("1"), INTS(1, 99999999), "optimizer steps", \
-      "between two lines on the terminal; metrics.jsonl has every step")
+      "between two lines on the terminal, and at least between two looks at the machine; metrics.jsonl has every step") \
+    X(log, tensorboard, bool, BOOL, DEFAULT("false"), ANY, "", \
+      "the numbers of metrics.jsonl in TensorBoard's event files too, in the folder tensorboard of log.dir") \
+    X(log, trace_steps, shd_job_integers, INTS, DEFAULT("[]"), INTS(1, 99999999), "optimizer steps", \
+      "of each, counted from 1, a trace for ui.perfetto.dev: what ran when, by rank and queue, in the folder trace of log.dir") \
+    X(log, peak_tflops, double, REAL, DEFAULT("0.0"), REALS(0, DBL_MAX), "TFLOP/s", \
+      "what a rank's processors could do at most, for mfu in metrics.jsonl; 0: not known, and there is no mfu")
 
 #define SHD_JOB_RUN(X) \
     X(run, dir, const char *, PATH, COMPUTED("runs/NAME beside the job file"), ANY, "", \
@@ -286,7 +296,27 @@
     X(run, timeout_s, double, REAL, DEFAULT("600.0"), ABOVE(0), "seconds", \
       "how long a rank waits for another one") \
     X(run, start_timeout_s, double, REAL, DEFAULT("300.0"), ABOVE(0), "seconds", \
-      "the same for the first meeting")
+      "the same for the first meeting") \
+    X(run, on_nonfinite, shd_job_on_nonfinite, CHOICE, DEFAULT("skip"), WORDS(NONFINITE), "", \
+      "what to do when loss or gradients are not finite: skip the step's update, go back to the newest checkpoint and " \
+      "on behind the step's data, or end the run") \
+    X(run, max_nonfinite, int64_t, INT, DEFAULT("10"), INTS(1, 99999999), "", \
+      "so many such steps in a row end the run: skipped one after the other, or rollbacks without a new checkpoint in " \
+      "between; those of on_outlier count too") \
+    X(run, rollback_lr_factor, double, REAL, DEFAULT("1.0"), UP_TO(0, 1), "", \
+      "each rollback multiplies the learning rate of all that follows by it") \
+    X(run, outlier_zscore, double, REAL, DEFAULT("0.0"), REALS(0, DBL_MAX), "", \
+      "a step whose loss or gradient norm is so many standard deviations, robustly, above those of the last steps is " \
+      "an outlier; 0: none is") \
+    X(run, on_outlier, shd_job_on_outlier, CHOICE, DEFAULT("warn"), WORDS(OUTLIER), "", \
+      "what to do about it") \
+    X(run, outlier_window, int64_t, INT, DEFAULT("100"), INTS(8, 1000), "optimizer steps", \
+      "that a step is compared with; until there are so many, none is an outlier") \
+    X(run, straggler_factor, double, REAL, DEFAULT("1.5"), REALS(0, DBL_MAX), "", \
+      "a rank whose own work takes more than so many times the median rank's, step after step, is named in a warning; " \
+      "0: none is") \
+    X(run, straggler_steps, int64_t, INT, DEFAULT("50"), INTS(1, 99999999), "optimizer steps", \
+      "in a row until it is named")
 
 /* S(section, its rows, what it is about); N(field, its path, its rows, what it is about): a section inside another, which
  * follows that one. */

@@ -225,6 +225,16 @@ sherd_status shd_tokens_read(shd_tokens *tokens, int64_t index, int32_t *inputs,
     return SHERD_OK;
 }
 
+shd_source_place shd_tokens_locate(const shd_tokens *tokens, int64_t index) {
+    int64_t context = tokens->config.context;
+    bool packed = tokens->config.separator >= 0;
+    const piece *from = &tokens->pieces[find_piece(tokens, packed ? index * context : index)];
+    int64_t in_file = packed ? index : index - from->first;
+    return (shd_source_place){.file = from->file.file.path,
+                              .index = in_file,
+                              .token = packed ? index * context - from->first : in_file * context};
+}
+
 sherd_status shd_tokens_sample(shd_tokens *tokens) {
     enum { SAMPLES = 64 };
     int64_t last = tokens->summary.sequence_count - 1, counted;
@@ -238,4 +248,29 @@ sherd_status shd_tokens_sample(shd_tokens *tokens) {
     }
     shd_free(room);
     return status;
+}
+
+/* The first id of a file that is out of range, which is there, with its place. */
+static sherd_status find_bad_id(shd_tokens *tokens, int32_t index) {
+    int64_t count = tokens->pieces[index].file.token_count, step = tokens->config.context + 1;
+    for (int64_t first = 0; first < count; first += step)
+        SHD_TRY(read_checked(tokens, index, first, shd_min(step, count - first), tokens->ids));
+    return SHERD_OK;
+}
+
+sherd_status shd_tokens_scan(shd_tokens *tokens, int64_t *summed_count) {
+    int64_t summed = 0;
+    for (int32_t i = 0; i < tokens->summary.file_count; i++) {
+        shd_token_file *file = &tokens->pieces[i].file;
+        shd_token_scan found;
+        SHD_TRY(shd_token_file_scan(file, &found));
+        if (file->has_checksum && file->checksum != found.checksum)
+            return shd_fail(SHERD_DATA,
+                            "%s: damaged: its header states the checksum %016llx, and its tokens have %016llx",
+                            file->file.path, (unsigned long long)file->checksum, (unsigned long long)found.checksum);
+        if (found.highest >= tokens->config.vocab_size) SHD_TRY(find_bad_id(tokens, i));
+        summed += file->has_checksum;
+    }
+    *summed_count = summed;
+    return SHERD_OK;
 }

@@ -47,8 +47,15 @@ shd_source_summary shd_tokens_summarize(const shd_tokens *tokens);
  * Threads: one at a time. */
 sherd_status shd_tokens_read(shd_tokens *tokens, int64_t index, int32_t *inputs, int32_t *targets, int64_t *counted);
 
-/* Reads a few sequences, the first and the last among them, for what shd_tokens_read refuses: a vocabulary that does not
- * fit shows at once. Fails: DATA, IO, MEMORY. */
+/* Where sequence `index` begins. Threads: any. */
+shd_source_place shd_tokens_locate(const shd_tokens *tokens, int64_t index);
+
+/* Reads a few sequences, the first and the last among them, for what shd_tokens_read refuses: a vocabulary that does
+ * not fit shows at once. Fails: DATA, IO, MEMORY. */
 sherd_status shd_tokens_sample(shd_tokens *tokens);
+/* Reads every token of every file, also those in no sequence, and holds the files' checksums, where they state one,
+ * against them. *summed_count: files that state one. Fails: DATA (an id not below vocab_size, with its file and byte
+ * offset; a checksum), IO, MEMORY. */
+sherd_status shd_tokens_scan(shd_tokens *tokens, int64_t *summed_count);
 
 #endif

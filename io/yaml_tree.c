@@ -211,7 +211,7 @@ static sherd_status read_bytes(const char *path, char *bytes, size_t capacity, s
     return status;
 }
 
-sherd_status shd_yaml_parse_file(const char *path, shd_keep *keep, const shd_yaml_node **out) {
+sherd_status shd_yaml_read(const char *path, shd_keep *keep, const char **out, size_t *out_length) {
     enum { CAPACITY = SHD_YAML_MAX_BYTES + 1 };
     char *bytes = shd_alloc(CAPACITY, 1);
     if (!bytes) return shd_fail(SHERD_MEMORY, "%s: out of memory", path);
@@ -220,7 +220,11 @@ sherd_status shd_yaml_parse_file(const char *path, shd_keep *keep, const shd_yam
     const shd_yaml_place start = {.source = path, .line = 1, .column = 1};
     if (status == SHERD_OK && length > SHD_YAML_MAX_BYTES)
         status = shd_yaml_fail(&start, NULL, "longer than %d bytes; this is no job file", SHD_YAML_MAX_BYTES);
-    if (status == SHERD_OK) status = shd_yaml_parse(path, true, bytes, length, keep, out);
+    const char *kept = status == SHERD_OK ? shd_keep_text(keep, bytes, length) : NULL;
     shd_free(bytes);
-    return status;
+    if (status != SHERD_OK) return status;
+    if (!kept) return shd_fail(SHERD_MEMORY, "%s: out of memory", path);
+    *out = kept;
+    *out_length = length;
+    return SHERD_OK;
 }

@@ -41,7 +41,7 @@ sherd_status shd_yaml_fail(const shd_yaml_place *place, const char *key, const c
 sherd_status shd_yaml_parse(const char *source, bool numbered, const char *bytes, size_t length, shd_keep *keep,
                             const shd_yaml_node **out);
 
-/* The same for a file. Fails: also IO. */
-sherd_status shd_yaml_parse_file(const char *path, shd_keep *keep, const shd_yaml_node **out);
+/* The bytes of a file, of at most SHD_YAML_MAX_BYTES. Owns: they live in `keep`. Fails: CONFIG, IO, MEMORY. */
+sherd_status shd_yaml_read(const char *path, shd_keep *keep, const char **out, size_t *out_length);
 
 #endif

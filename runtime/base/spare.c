@@ -1,6 +1,9 @@
 #include "runtime/base/spare.h"
 
+#include "runtime/base/cgroup.h"
+
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -18,20 +21,15 @@ int64_t shd_memory_available(void) {
     return line ? strtoll(line + strlen("MemAvailable:"), NULL, 10) * 1024 : INT64_MAX;
 }
 
-/* A container sees its own limit there, a system with the old control groups nothing. */
-static int64_t group_limit(void) {
-    char text[32] = {0};
-    int file = open("/sys/fs/cgroup/memory.max", O_RDONLY | O_CLOEXEC);
-    ssize_t got = file < 0 ? -1 : read(file, text, sizeof text - 1);
-    if (file >= 0) close(file);
-    int64_t limit = got > 0 ? strtoll(text, NULL, 10) : 0; /* "max": none */
-    return limit > 0 ? limit : INT64_MAX;
-}
-
 int64_t shd_memory_total(void) {
-    int64_t pages = sysconf(_SC_PHYS_PAGES), limit = group_limit();
+    int64_t pages = sysconf(_SC_PHYS_PAGES), limit = shd_cgroup_memory("");
     int64_t bytes = pages > 0 ? pages * sysconf(_SC_PAGESIZE) : INT64_MAX;
     return limit < bytes ? limit : bytes;
+}
+
+int64_t shd_memory_free(void) {
+    int64_t available = shd_memory_available(), left = shd_cgroup_memory_left("");
+    return left < available ? left : available;
 }
 
 bool shd_memory_can_spare(int64_t bytes) {

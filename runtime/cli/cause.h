@@ -19,8 +19,12 @@ typedef struct shd_cause {
 
 /* Makes the file; its descriptor is inherited by what this process starts. -1 when it cannot be made. */
 int shd_causes_create(void);
+/* Forgets all: before ranks are started again. */
+void shd_causes_clear(int file);
 /* Adds the cause of this process. False when `file` is no such file. */
 bool shd_causes_add(int file, int32_t rank, sherd_status status, const char *text);
+/* Leaves `text` in the error file that the launcher of this process has named, be it ours or torchrun's, if any has. */
+void shd_cause_leave(const char *text);
 /* The cause to show: the first that a rank found in itself, else the first that was passed on from another, else the
  * first by which a rank says that it lost others. False when there is none. */
 bool shd_causes_first(int file, shd_cause *out);

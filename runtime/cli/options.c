@@ -1,9 +1,11 @@
 #include "runtime/cli/options.h"
 
 #include "io/edit_distance.h"
+#include "runtime/cli/wrap.h"
 
 #include <errno.h>
 #include <math.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,6 +16,15 @@ enum { OPTION_HELP = -3 };
 
 static const shd_option help_option = {OPTION_HELP, "help", NULL, "Show this help."};
 
+static void pass_over(int signal) { (void)signal; }
+
+void shd_outlive_readers(void) {
+    /* Not SIG_IGN, which an exec would hand on. */
+    const struct sigaction action = {.sa_handler = pass_over, .sa_flags = SA_RESTART};
+    struct sigaction before;
+    if (sigaction(SIGPIPE, NULL, &before) == 0 && before.sa_handler == SIG_DFL) sigaction(SIGPIPE, &action, NULL);
+}
+
 void shd_say_error(const char *format, ...) {
     /* One write, so that lines of several ranks do not mix. */
     char line[4096];
@@ -22,7 +33,11 @@ void shd_say_error(const char *format, ...) {
     vsnprintf(line, sizeof line, format, arguments);
     va_end(arguments);
     /* A rank may have left its progress line on the terminal. */
-    fprintf(stderr, "%ssherd: %s\n", isatty(STDERR_FILENO) ? "\r\033[K" : "", line);
+    char said[sizeof line + 8], wrapped[2 * sizeof line];
+    int columns = shd_terminal_columns(stderr);
+    snprintf(said, sizeof said, "sherd: %s", line);
+    shd_wrap_line(said, columns, wrapped, sizeof wrapped);
+    fprintf(stderr, "%s%s\n", isatty(STDERR_FILENO) ? "\r\033[K" : "", wrapped);
 }
 
 int shd_usage_error(const shd_command *command, const char *format, ...) {
@@ -31,8 +46,10 @@ int shd_usage_error(const shd_command *command, const char *format, ...) {
     va_start(arguments, format);
     vsnprintf(line, sizeof line, format, arguments);
     va_end(arguments);
-    fprintf(stderr, "sherd: %s\nusage: sherd %s %s\n'sherd %s --help' tells more.\n", line, command->name,
-            command->usage, command->name);
+    char said[sizeof line + 2048];
+    snprintf(said, sizeof said, "sherd: %s\nusage: sherd %s %s\n'sherd %s --help' tells more.", line, command->name,
+             command->usage, command->name);
+    shd_print_line(stderr, said);
     return SHD_EXIT_USAGE;
 }
 
@@ -106,12 +123,6 @@ bool shd_parse_integer(const char *text, int64_t low, int64_t high, int64_t *out
     return true;
 }
 
-bool shd_parse_stop_timeout(const shd_command *command, const char *text, double *out) {
-    if (shd_parse_number(text, 0, 1e6, out)) return true;
-    shd_usage_error(command, "--stop-timeout %s: a number of seconds from 0 to 1000000 is needed", text);
-    return false;
-}
-
 bool shd_parse_number(const char *text, double low, double high, double *out) {
     if (!is_decimal(text, "-+.eE0123456789")) return false;
     char *end;
@@ -135,10 +146,18 @@ static int stop_with_help(shd_arguments *arguments) {
     return stop(arguments, SHD_EXIT_DONE);
 }
 
+/* Names may have _ for -, as torchrun takes them. */
+static bool is_name(const char *name, const char *text, size_t length) {
+    if (strlen(name) != length) return false;
+    for (size_t i = 0; i < length; i++)
+        if (name[i] != text[i] && !(name[i] == '-' && text[i] == '_')) return false;
+    return true;
+}
+
 static const shd_option *find_long(const shd_command *command, const char *name, size_t length) {
     if (length == 4 && !strncmp(name, "help", 4)) return &help_option;
     for (const shd_option *option = command->options; option && option->id; option++)
-        if (option->name && strlen(option->name) == length && !strncmp(option->name, name, length)) return option;
+        if (option->name && is_name(option->name, name, length)) return option;
     return NULL;
 }
 

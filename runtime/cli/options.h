@@ -23,7 +23,7 @@ enum {
     SHD_EXIT_SIGNAL = 128
 };
 
-/* GNU style: -n 2, -n2, --ranks 2, --ranks=2; "--" ends the options. */
+/* GNU style: -n 2, -n2, --ranks 2, --ranks=2; "--" ends the options. Long names may be written with _ for -. */
 typedef struct shd_option {
     int id;            /* its letter, or a number from 256 on for options without one */
     const char *name;  /* the long name, without dashes; NULL: it has none */
@@ -65,15 +65,9 @@ int shd_arguments_next(shd_arguments *arguments);
 
 /* Says on standard error what is wrong, and the usage. Returns SHD_EXIT_USAGE. */
 int shd_usage_error(const shd_command *command, const char *format, ...) __attribute__((format(printf, 2, 3)));
-/* How long ranks that are told to stop may take: for commands that start some. */
-enum { SHD_OPTION_STOP_TIMEOUT = 1001 };
-#define SHD_STOP_OPTION(by_default)                                                                                    \
-    {                                                                                                                  \
-        SHD_OPTION_STOP_TIMEOUT, "stop-timeout", "SECONDS",                                                            \
-            "How long ranks may take to end after TERM, INT, HUP or QUIT, until killed (default " by_default ")."      \
-    }
-/* False, with what is wrong said, for other than 0 to 1e6. */
-bool shd_parse_stop_timeout(const shd_command *command, const char *text, double *out);
+/* For a command that watches other processes: where nobody reads its standard output or error any more, nothing is said
+ * there, instead of SIGPIPE ending it. What it starts gets SIGPIPE as it was. */
+void shd_outlive_readers(void);
 /* "sherd: …" on standard error. */
 void shd_say_error(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* Prints the help of a command on standard output. */

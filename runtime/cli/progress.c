@@ -1,15 +1,17 @@
 #include "runtime/cli/progress.h"
 
+#include "runtime/cli/wrap.h"
+
 #include <inttypes.h>
 #include <math.h>
+#include <stdarg.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <time.h>
 #include <unistd.h>
 
 /* How much of the smoothed values a new step makes up once many are in. */
 static const double smoothing = 0.05;
-enum { REDRAW_MS = 100, FIELD_BYTES = 48 };
+enum { REDRAW_MS = 100, FIELD_BYTES = 48, SUMMARY_BYTES = 1024 };
 /* From so many steps, and seconds, of this run on the time left is told. */
 enum { GUESS_STEPS = 5, GUESS_S = 1 };
 
@@ -50,14 +52,18 @@ void shd_progress_init(shd_progress *progress, FILE *out, int64_t steps, int64_t
 
 void shd_progress_fini(shd_progress *progress) { pthread_mutex_destroy(&progress->lock); }
 
-/* Of the finite losses; there is none while smooth_weight is 0. */
+/* Of the finite losses of steps that counted; there is none while smooth_weight is 0. */
 static double smoothed_loss(const shd_progress *progress) { return progress->smooth_sum / progress->smooth_weight; }
 
-/* Only full columns of the terminal, asked for at every drawing: a change of size needs no signal. */
-static int terminal_columns(FILE *out) {
-    struct winsize size;
-    if (ioctl(fileno(out), TIOCGWINSZ, &size) == 0 && size.ws_col > 0) return size.ws_col - 1;
-    return 79;
+/* Steps of this run, those that it has gone back behind included. */
+static int64_t count_steps(const shd_progress *progress) {
+    return progress->last.step - progress->first_step + progress->taken_back_count;
+}
+
+/* The line must not reach the last column: some terminals go on to the next row there. */
+static int line_columns(FILE *out) {
+    int columns = shd_terminal_columns(out);
+    return columns > 0 ? columns - 1 : 79;
 }
 
 /* The fields in the order they are shown. */
@@ -66,7 +72,7 @@ typedef enum field { STEP, LOSS, SMOOTH, ACCURACY, GRAD, RATE, SPEED, MEMORY, LE
 static void write_fields(const shd_progress *progress, double at_ms, char fields[FIELDS][FIELD_BYTES]) {
     const shd_progress_row *row = &progress->last;
     char bytes[16], left[16] = "-";
-    int64_t done = row->step - progress->first_step;
+    int64_t done = count_steps(progress);
     double spent_s = (at_ms - progress->start_ms) / 1e3;
     shd_bytes_text((double)row->peak_bytes, bytes);
     /* The first steps are slow, memory being touched for the first time: a guess from them alone would be absurd. */
@@ -77,7 +83,9 @@ static void write_fields(const shd_progress *progress, double at_ms, char fields
     fields[SMOOTH][0] = fields[ACCURACY][0] = 0;
     if (progress->smooth_weight > 0) snprintf(fields[SMOOTH], FIELD_BYTES, "smooth %.4f", smoothed_loss(progress));
     if (row->classified) snprintf(fields[ACCURACY], FIELD_BYTES, "accuracy %.1f%%", 100 * row->accuracy);
-    if (row->skipped)
+    if (row->skipped && row->loss_scale == 1)
+        snprintf(fields[GRAD], FIELD_BYTES, "skipped");
+    else if (row->skipped)
         snprintf(fields[GRAD], FIELD_BYTES, "skipped at scale %g", row->loss_scale);
     else
         snprintf(fields[GRAD], FIELD_BYTES, "grad %.3g", row->grad_norm);
@@ -113,7 +121,7 @@ static void erase(shd_progress *progress) {
     progress->drawn = false;
 }
 static void draw(shd_progress *progress, double at_ms) {
-    shd_progress_format(progress, at_ms, terminal_columns(progress->out), progress->line);
+    shd_progress_format(progress, at_ms, line_columns(progress->out), progress->line);
     fprintf(progress->out, "\r%s\033[K", progress->line);
     fflush(progress->out);
     progress->drawn = true;
@@ -129,8 +137,9 @@ void shd_progress_start(shd_progress *progress, int64_t step) {
 
 static void take(shd_progress *progress, const shd_progress_row *row) {
     if (progress->first_step < 0) progress->first_step = row->step - 1;
+    if (row->step <= progress->last.step) progress->taken_back_count += progress->last.step - row->step + 1;
     progress->last = *row;
-    if (isfinite(row->loss)) {
+    if (isfinite(row->loss) && !row->skipped) {
         progress->smooth_sum += smoothing * (row->loss - progress->smooth_sum);
         progress->smooth_weight += smoothing * (1 - progress->smooth_weight);
     }
@@ -174,29 +183,38 @@ void shd_progress_say(shd_progress *progress, FILE *out, const char *line) {
     pthread_mutex_lock(&progress->lock);
     bool again = progress->drawn;
     erase(progress);
-    fprintf(out, "%s\n", line);
+    shd_print_line(out, line);
     fflush(out);
     if (again) draw(progress, now_ms());
     pthread_mutex_unlock(&progress->lock);
 }
 
+/* Adds to a text of SUMMARY_BYTES. */
+static void add(char *text, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static void add(char *text, const char *format, ...) {
+    size_t used = strlen(text);
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(text + used, SUMMARY_BYTES - used, format, arguments);
+    va_end(arguments);
+}
+
 static void write_summary(const shd_progress *progress) {
-    FILE *out = progress->out;
-    int64_t steps = progress->last.step - progress->first_step;
+    char text[SUMMARY_BYTES] = "", spent[16];
+    int64_t steps = count_steps(progress);
     bool validated = progress->last_validation_step > 0;
-    char spent[16];
     shd_time_text((now_ms() - progress->start_ms) / 1e3, spent);
-    fprintf(out, "done: %" PRId64 " step%s in %s", steps, steps == 1 ? "" : "s", spent);
+    add(text, "done: %" PRId64 " step%s in %s", steps, steps == 1 ? "" : "s", spent);
     if (progress->skipped_count > 0)
-        fprintf(out, ", %" PRId64 " of %" PRId64 " step%s skipped", progress->skipped_count, steps,
-                steps == 1 ? "" : "s");
-    fprintf(out, ", loss %.4f", progress->last.loss);
-    if (progress->smooth_weight > 0) fprintf(out, " (%.4f smoothed over this run)", smoothed_loss(progress));
-    if (validated) fprintf(out, ", validation loss %.4f", progress->last_validation);
+        add(text, ", %" PRId64 " of %" PRId64 " step%s skipped", progress->skipped_count, steps, steps == 1 ? "" : "s");
+    if (progress->taken_back_count > 0) add(text, ", %" PRId64 " taken back", progress->taken_back_count);
+    add(text, ", loss %.4f", progress->last.loss);
+    if (progress->smooth_weight > 0) add(text, " (%.4f smoothed over this run)", smoothed_loss(progress));
+    if (validated) add(text, ", validation loss %.4f", progress->last_validation);
     if (validated && progress->last.classified)
-        fprintf(out, " and accuracy %.1f%%", 100 * progress->last_validation_accuracy);
-    if (validated) fprintf(out, " after step %" PRId64, progress->last_validation_step);
-    fputc('\n', out);
+        add(text, " and accuracy %.1f%%", 100 * progress->last_validation_accuracy);
+    if (validated) add(text, " after step %" PRId64, progress->last_validation_step);
+    shd_print_line(progress->out, text);
 }
 
 void shd_progress_finish(shd_progress *progress, bool went_well) {

@@ -16,7 +16,7 @@ enum { SHD_PROGRESS_BYTES = 256 };
 typedef struct shd_progress_row {
     int64_t step; /* completed steps, from 1 */
     double loss, grad_norm, lr;
-    bool skipped; /* nothing was updated, gradients having overflowed at this loss scale */
+    bool skipped; /* nothing was updated; with a loss scale that is not 1 as gradients have overflowed at it */
     double loss_scale;
     double tokens_per_s; /* of this step, over all ranks */
     bool samples;        /* it is samples that are counted */
@@ -40,6 +40,7 @@ typedef struct shd_progress {
     double last_validation, last_validation_accuracy;
     int64_t last_validation_step; /* 0: there was none */
     int64_t skipped_count;        /* of this run's steps */
+    int64_t taken_back_count;     /* likewise: by rollbacks, so that they were done again */
     double last_tokens_per_s;     /* smoothed likewise */
     char line[SHD_PROGRESS_BYTES];
     bool drawn; /* `line` stands on the terminal */
@@ -59,7 +60,7 @@ void shd_progress_format(const shd_progress *progress, double now_ms, int column
 /* Prints a line, then the run's line again. */
 void shd_progress_say(shd_progress *progress, FILE *out, const char *line);
 /* Leaves the last step's line on the terminal and, of a run that went well, a summary: steps, and how many of them were
- * skipped, time, losses. */
+ * skipped and taken back, time, losses. */
 void shd_progress_finish(shd_progress *progress, bool went_well);
 
 /* Bytes for people: "12.3 MiB". `text` has room for 16 characters. */

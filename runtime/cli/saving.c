@@ -32,7 +32,26 @@ shd_saving_slot *shd_saving_map(int file, int32_t rank_count) {
     return slots == MAP_FAILED ? NULL : slots;
 }
 
+void shd_saving_clear(shd_saving_slot *slots, int32_t rank_count) {
+    for (int32_t rank = 0; slots && rank < rank_count; rank++) {
+        slots[rank].pid = slots[rank].step_ms = slots[rank].trains = slots[rank].told = slots[rank].failed = 0;
+        slots[rank].steps = slots[rank].told_ms = 0;
+    }
+}
+
 void shd_saving_mark(shd_saving_slot *slot, bool saving) { slot->pid = saving ? (int32_t)getpid() : 0; }
+
+void shd_saving_mark_told(shd_saving_slot *slot) {
+    slot->told_ms = (int64_t)shd_saving_clock_ms();
+    slot->told = (int32_t)getpid();
+}
+
+int32_t shd_saving_first_told(const shd_saving_slot *slots, int32_t rank_count) {
+    int32_t first = -1;
+    for (int32_t rank = 0; slots && rank < rank_count; rank++)
+        if (slots[rank].told && (first < 0 || slots[rank].told_ms < slots[first].told_ms)) first = rank;
+    return first;
+}
 
 /* Writes "/proc/PID/io". */
 static void make_path(int32_t pid, char path[32]) {

@@ -1,6 +1,8 @@
 #include "runtime/cli/train_rank.h"
 
+#include "io/events.h"
 #include "runtime/cli/cause.h"
+#include "runtime/cli/flight.h"
 #include "runtime/cli/options.h"
 #include "runtime/cli/progress.h"
 #include "runtime/cli/saving.h"
@@ -23,8 +25,9 @@ typedef struct rank_view {
     const shd_train_rank *rank;
     shd_progress progress;
     shd_train_summary summary;
-    bool shows; /* rank 0 */
-    bool told;  /* that it stops */
+    const shd_recorder *recorder; /* made by our launcher; else NULL */
+    bool shows;                   /* rank 0 */
+    bool told;                    /* that it stops */
 } rank_view;
 
 static void take_log_line(void *user, sherd_log_level level, const char *line) {
@@ -83,6 +86,8 @@ static void say_held(void) {
 static void started(void *user, int64_t step) {
     rank_view *view = user;
     looping = 1;
+    slot->steps = step;
+    slot->trains = 1;
     if (view->shows) shd_progress_start(&view->progress, step);
 }
 
@@ -108,6 +113,7 @@ static void tell_stop(rank_view *view, int signal) {
 static void stepped(void *user, const shd_train_step *row) {
     rank_view *view = user;
     slot->step_ms = (int32_t)fmin(row->step_ms, INT32_MAX);
+    if (!row->bad) slot->steps = row->step;
     if (!view->shows) return;
     const shd_progress_row shown = {.step = row->step,
                                     .loss = row->loss,
@@ -130,6 +136,7 @@ static void stepped(void *user, const shd_train_step *row) {
 static void begin_stop(int signal) {
     stop_ms = shd_saving_clock_ms();
     stop_signal = signal;
+    shd_saving_mark_told(slot);
     if (!stop_timeout_s) return;
     unsigned two_steps_s = (unsigned)(2 * shd_saving_step_ms(&watch) / 1e3) + 1;
     alarm(!stop_timeout_given && two_steps_s > stop_timeout_s ? two_steps_s : stop_timeout_s);
@@ -153,6 +160,8 @@ static void take_signal(int signal) {
         return; /* about to end, and to say why */
     else if (!looping)
         end_early(signal);
+    else if (shd_flight_given_up())
+        _exit(SHD_EXIT_SIGNAL + signal);
     else if (!stop_signal)
         begin_stop(signal);
     else if (launched || shd_saving_clock_ms() - stop_ms < SHD_STOP_REPEAT_MS)
@@ -215,13 +224,27 @@ static void finished(void *user, const shd_train_summary *summary) {
     view->summary = *summary;
 }
 
+/* For a job without a launcher of ours: who only lost another rank leaves it to that one, but for rank 0. */
+static void tell_failure(const shd_train_rank *rank, sherd_status status) {
+    if (rank->place->rank > 0 && shd_status_exit_code(status) == SHD_EXIT_RANK_LOST) return;
+    shd_event_tell(rank->job->log.dir, SHD_EVENT_FAILURE, -1, rank->place->rank, "%s", sherd_last_error());
+}
+
 /* The launcher shows one cause for all its ranks. */
 static void say_failure(void *user, sherd_status status) {
     rank_view *view = user;
     const shd_train_rank *rank = view->rank;
+    shd_recorder_head head;
     failing = 1;
+    if (shd_recorder_look(view->recorder, rank->place->rank, &head)) {
+        /* The step that was evaluated may have been told of, or not. */
+        if (head.activity == SHD_ACTIVITY_EVALUATION) slot->steps = head.activity_step + 1;
+        slot->failed = (int32_t)head.activity;
+    }
     if (view->shows) shd_progress_finish(&view->progress, false);
+    shd_cause_leave(sherd_last_error());
     if (rank->launched && shd_causes_add(rank->causes, rank->place->rank, status, sherd_last_error())) return;
+    tell_failure(rank, status);
     if (rank->place->world_size > 1)
         shd_say_error("rank %d: %s", rank->place->rank, sherd_last_error());
     else
@@ -258,6 +281,12 @@ static int say_stopped(const rank_view *view) {
     return SHD_EXIT_SIGNAL + signal;
 }
 
+static void say_outputs(const shd_job *job) {
+    printf("metrics      %s/metrics.jsonl\ncheckpoints  %s\n", job->log.dir, job->checkpoint.dir);
+    if (job->log.tensorboard) printf("tensorboard  %s/tensorboard\n", job->log.dir);
+    if (job->log.trace_steps.count > 0) printf("traces       %s/trace\n", job->log.dir);
+}
+
 /* What ps and top show: a rank is started through /proc/self/exe and would be called "exe". */
 static void name_process(const shd_train_rank *rank) {
     char name[16];
@@ -272,6 +301,12 @@ int shd_train_rank_run(const shd_train_rank *rank) {
     shd_progress_init(&view.progress, stdout, job->train.steps, job->log.every);
     sherd_log_set(take_log_line, &view, SHERD_LOG_INFO);
     watch_signals(rank);
+    char dump_dir[PATH_MAX];
+    shd_recorder *recorder = NULL;
+    shd_flight_dump_dir(job, dump_dir, sizeof dump_dir);
+    /* Without one the session makes its own. */
+    if (rank->records >= 0) (void)shd_recorder_open(rank->records, rank->place->rank, &recorder);
+    view.recorder = recorder;
     const shd_train_hooks hooks = {.started = started,
                                    .stepped = stepped,
                                    .saving = saving,
@@ -279,8 +314,13 @@ int shd_train_rank_run(const shd_train_rank *rank) {
                                    .save_asked = takes_save_request,
                                    .finished = finished,
                                    .failed = say_failure,
+                                   .recorder = recorder,
+                                   .dump_dir = dump_dir,
                                    .user = &view};
+    shd_flight_serve(recorder, dump_dir, rank->place->rank);
     sherd_status status = shd_train_run(job, rank->place, &hooks);
+    shd_flight_serve(NULL, NULL, 0);
+    shd_recorder_close(recorder);
     alarm(0);
     bool done = status == SHERD_OK && !view.summary.stopped;
     if (view.shows && status == SHERD_OK) shd_progress_finish(&view.progress, done);
@@ -289,7 +329,7 @@ int shd_train_rank_run(const shd_train_rank *rank) {
     if (status == SHERD_OK && !done)
         code = say_stopped(&view);
     else if (done && view.shows)
-        printf("metrics      %s/metrics.jsonl\ncheckpoints  %s\n", job->log.dir, job->checkpoint.dir);
+        say_outputs(job);
     shd_progress_fini(&view.progress);
     return code;
 }

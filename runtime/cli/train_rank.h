@@ -12,6 +12,7 @@ typedef struct shd_train_rank {
     const sherd_options *place;
     bool launched;         /* by our own launcher, which tells the user how the job ended, and why */
     int causes;            /* where it wants to be told why (cause.h), or -1 */
+    int records;           /* the flight recorder that the launcher has made, or -1 */
     shd_saving_slot *slot; /* where it tells its launcher that it saves, or NULL */
     /* After this time, told to stop, it ends where it is, unless it saves; if nobody gave it, after two steps where that is
      * more. Launched, the launcher sees to it. */

@@ -6,8 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* "signal 9 (SIGKILL)". */
-static void name_signal(int signal, char *text, size_t bytes) {
+void shd_signal_print(int signal, char *text, size_t bytes) {
     const char *name = sigabbrev_np(signal);
     snprintf(text, bytes, name ? "signal %d (SIG%s)" : "signal %d", signal, name);
 }
@@ -37,11 +36,36 @@ static int stopped_by(const shd_launch_report *report) {
     return signal == SIGTERM || signal == SIGINT || signal == SIGHUP ? signal : 0;
 }
 
+/* " (pid 7)", " (node 1, HOST, pid 7)". */
+static void name_process(const shd_launch_report *report, char *text, size_t bytes) {
+    char pid[24] = "";
+    *text = 0;
+    if (report->failed_pid) snprintf(pid, sizeof pid, "pid %d", (int)report->failed_pid);
+    if (report->node >= 0)
+        snprintf(text, bytes, " (node %d, %s%s%s)", report->node, report->host, *pid ? ", " : "", pid);
+    else if (*pid)
+        snprintf(text, bytes, " (%s)", pid);
+}
+
+static void say_lost_node(const shd_launch_report *report) {
+    const char *ended = report->terminated ? "; the ranks here were ended" : "";
+    if (report->broken[0])
+        shd_say_error("node %d (%s) cannot be reached any more: %s%s", report->lost_node, report->host, report->broken,
+                      ended);
+    else
+        shd_say_error("node %d (%s) is lost: its launcher has ended or does not answer%s", report->lost_node,
+                      report->host, ended);
+}
+
 void shd_report_say(const shd_launch *launch, const shd_launch_report *report) {
     char cause[96], others[128] = "";
+    if (report->lost_node >= 0) {
+        say_lost_node(report);
+        return;
+    }
     if (report->failed_rank < 0) {
         if (!report->stopped) return;
-        name_signal(report->stop_signal, cause, sizeof cause);
+        shd_signal_print(report->stop_signal, cause, sizeof cause);
         if (report->overdue)
             snprintf(others, sizeof others, "; %d rank%s, first rank %d (pid %d), had not ended after %g s: killed",
                      report->killed, report->killed == 1 ? "" : "s", report->killed_rank, (int)report->killed_pid,
@@ -51,13 +75,16 @@ void shd_report_say(const shd_launch *launch, const shd_launch_report *report) {
     }
     int stop = stopped_by(report);
     if (report->signal || stop)
-        name_signal(stop ? stop : report->signal, cause, sizeof cause);
+        shd_signal_print(stop ? stop : report->signal, cause, sizeof cause);
     else if (report->blames_peer)
         snprintf(cause, sizeof cause, "another rank was lost or hung");
     else
-        snprintf(cause, sizeof cause, "exit code %d", report->exit_code);
+        snprintf(cause, sizeof cause, "exit code %d%s", report->exit_code,
+                 report->early_exit ? " before the others were done" : "");
     const char *how = "failed with";
-    if (report->signal || stop)
+    if (report->early_exit)
+        how = "ended with";
+    else if (report->signal || stop)
         how = stop ? "was stopped by" : "was killed by";
     else if (report->blames_peer)
         how = "gave up:";
@@ -65,18 +92,23 @@ void shd_report_say(const shd_launch *launch, const shd_launch_report *report) {
         snprintf(others, sizeof others, "; the others were ended, %d of them by KILL", report->killed);
     else if (report->terminated)
         snprintf(others, sizeof others, "; the others were ended");
-    char pid[24] = "";
-    if (report->failed_pid) snprintf(pid, sizeof pid, " (pid %d)", (int)report->failed_pid);
-    shd_say_error("rank %d of %d%s %s %s%s", report->failed_rank, launch->rank_count, pid, how, cause, others);
+    char process[SHD_MESSAGE_WORD_BYTES + 64];
+    name_process(report, process, sizeof process);
+    shd_say_error("rank %d of %d%s %s %s%s", report->failed_rank, report->world_size, process, how, cause, others);
+}
+
+void shd_report_say_restart(const shd_launch *launch, const shd_launch_report *report, double delay_s) {
+    shd_say_error("restart %d of %d in %g s", report->attempt + 1, launch->max_restarts, delay_s);
 }
 
 int shd_report_exit_code(const shd_launch_report *report) {
+    if (report->lost_node >= 0) return SHD_EXIT_FAILED;
     if (report->failed_rank < 0) return report->stopped ? SHD_EXIT_SIGNAL + report->stop_signal : SHD_EXIT_DONE;
     return report->signal ? SHD_EXIT_SIGNAL + report->signal : report->exit_code;
 }
 
 int shd_report_train_exit_code(const shd_launch_report *report) {
-    if (report->failed_rank >= 0 && report->signal) return SHD_EXIT_RANK_LOST;
+    if (report->failed_rank >= 0 && (report->signal || report->early_exit)) return SHD_EXIT_RANK_LOST;
     return shd_report_exit_code(report);
 }
 

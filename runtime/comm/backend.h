@@ -7,9 +7,10 @@
 
 #include "runtime/base/dtype.h"
 #include "runtime/comm/comm.h"
+#include "runtime/comm/recorder.h"
 
 enum {
-    SHD_COMM_CAUSE_BYTES = 512,
+    SHD_COMM_CAUSE_BYTES = 768,
     SHD_COMM_RING = 256, /* announcements of a rank that its peers can still look at */
 };
 
@@ -48,15 +49,20 @@ typedef struct shd_backend {
     void *(*exported)(void *state, int32_t rank);
     void *(*host)(void *state);
 
+    /* The flight recorder of ranks that came without one; NULL when config has one. Optional: by default each rank has its
+     * own, which peers cannot read. */
+    shd_recorder *(*recorder)(void *state);
+
     /* Raises the own counter and wakes peers that doze; what was written before is visible to whoever sees the new
      * value. */
     void (*signal)(void *state, int32_t kind, int32_t unit);
     int64_t (*counter)(const void *state, int32_t rank, int32_t kind, int32_t unit);
 
-    /* The movement of shd_comm_gather and shd_comm_reduce. */
+    /* The movement of shd_comm_gather and shd_comm_reduce. *nonfinite: a bit for each place of the shard group whose
+     * contribution holds a number that is not finite; a backend that does not see contributions says 0. */
     sherd_status (*gather)(void *state, void *full, const void *shard, int64_t shard_bytes);
     sherd_status (*reduce)(void *state, float *accumulator, const void *contribution, sherd_dtype dtype,
-                           int64_t shard_count, bool first);
+                           int64_t shard_count, bool first, uint64_t *nonfinite);
     /* That of shd_comm_reduce_replicas and shd_comm_gather_replicas. Optional, both, for backends without replicas. */
     sherd_status (*reduce_replicas)(void *state, float *values, int64_t count, int64_t part_count);
     sherd_status (*gather_replicas)(void *state, float *values, int64_t count, int64_t part_count);

@@ -14,7 +14,9 @@
 
 #include <assert.h>
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 const char *shd_collective_text(shd_collective collective) {
     static const char *const texts[SHD_COLLECTIVES] = {
@@ -58,8 +60,22 @@ static sherd_status open_backend(shd_comm *comm, const shd_comm_config *config) 
     return comm->backend->open(&whole, &comm->state);
 }
 
+/* The recorder that the config or the backend has; else one that only this rank reaches. */
+static sherd_status take_recorder(shd_comm *comm, const shd_comm_config *config) {
+    int file;
+    comm->recorder = config->recorder;
+    if (!comm->recorder && comm->backend->recorder) comm->recorder = comm->backend->recorder(comm->state);
+    if (comm->recorder) return SHERD_OK;
+    SHD_TRY(shd_recorder_file(config->world_size, &file));
+    sherd_status status = shd_recorder_open(file, config->rank, &comm->own_recorder);
+    close(file);
+    comm->recorder = comm->own_recorder;
+    return status;
+}
+
 sherd_status shd_comm_create(const shd_comm_config *config, shd_comm **out) {
     SHD_TRY(check_config(config));
+    shd_recorder_enter(config->recorder, SHD_ACTIVITY_MEETING, -1);
     shd_comm *comm = shd_alloc(1, sizeof *comm);
     if (!comm) return shd_fail(SHERD_MEMORY, "no memory for a communicator");
     comm->notes = shd_alloc(1, sizeof *comm->notes);
@@ -78,11 +94,16 @@ sherd_status shd_comm_create(const shd_comm_config *config, shd_comm **out) {
     comm->timeout_ms = config->timeout_s * 1e3;
     comm->spin_turns = shd_watch_spin_turns(config->world_size);
     sherd_status status = open_backend(comm, config);
+    if (status == SHERD_OK) {
+        status = take_recorder(comm, config);
+        if (status != SHERD_OK) comm->backend->close(comm->state);
+    }
     if (status != SHERD_OK) {
         shd_free(comm->notes);
         shd_free(comm);
         return status;
     }
+    shd_recorder_enter(comm->recorder, SHD_ACTIVITY_SETTING, -1);
     shd_log(SHERD_LOG_DEBUG, "comm: rank %d of %d over %s, %lld bytes exported, %lld on the host", comm->rank,
             comm->world_size, comm->backend->name, (long long)config->exported_bytes, (long long)config->host_bytes);
     *out = comm;
@@ -95,10 +116,14 @@ void shd_comm_decline(const shd_comm_config *config, const char *cause) {
 
 void shd_comm_destroy(shd_comm *comm) {
     if (!comm) return;
+    shd_recorder_enter(comm->recorder, SHD_ACTIVITY_ENDING, -1);
+    shd_recorder_close(comm->own_recorder);
     comm->backend->close(comm->state);
     shd_free(comm->notes);
     shd_free(comm);
 }
+
+shd_recorder *shd_comm_recorder(const shd_comm *comm) { return comm->recorder; }
 
 void *shd_comm_exported(shd_comm *comm, int32_t rank) {
     assert(rank >= 0 && rank < comm->world_size);
@@ -157,14 +182,16 @@ sherd_status shd_comm_announce(shd_comm *comm, shd_collective collective, int32_
     if (collective < 0 || collective >= SHD_COLLECTIVES)
         return shd_fail(SHERD_ARGUMENT, "there is no collective %d", (int)collective);
     SHD_TRY(shd_watch_failure(comm));
+    comm->announced++;
     if (!comm->backend->announce) return SHERD_OK;
     comm->history_hash = SHD_HASH(comm->history_hash, collective, unit, bytes);
-    comm->announced++;
     shd_announcement announcement = {
         .hash = comm->history_hash, .bytes = bytes, .collective = (int32_t)collective, .unit = unit};
     comm->backend->announce(comm->state, &announcement);
     return SHERD_OK;
 }
+
+int64_t shd_comm_announced(const shd_comm *comm) { return comm->announced; }
 
 /* True when [pointer, pointer + bytes) lies in the own EXPORTED arena. */
 static bool lies_exported(const shd_comm *comm, const void *pointer, int64_t bytes) {
@@ -247,9 +274,18 @@ sherd_status shd_comm_reduce(shd_comm *comm, float *accumulator, const void *con
     if (shard_count && overlap(accumulator, sum_bytes, contribution, full_bytes))
         return shd_fail(SHERD_ARGUMENT, "REDUCE: the accumulator overlaps the contribution");
     SHD_TRY(shd_watch_failure(comm));
-    if (shard_count) SHD_TRY(comm->backend->reduce(comm->state, accumulator, contribution, dtype, shard_count, first));
+    uint64_t nonfinite = 0;
+    if (shard_count)
+        SHD_TRY(comm->backend->reduce(comm->state, accumulator, contribution, dtype, shard_count, first, &nonfinite));
+    comm->nonfinite |= nonfinite;
     count_moved(comm, SHD_COLLECTIVE_REDUCE, SHD_SCOPE_GROUP, shard_bytes);
     return SHERD_OK;
+}
+
+uint64_t shd_comm_take_nonfinite(shd_comm *comm) {
+    uint64_t places = comm->nonfinite;
+    comm->nonfinite = 0;
+    return places;
 }
 
 /* --- over the replicas -------------------------------------------------------------------------------------------- */
@@ -333,18 +369,31 @@ sherd_status shd_comm_collect(shd_comm *comm, void *all) {
 }
 
 sherd_status shd_comm_exchange(shd_comm *comm, const void *mine, int64_t bytes, void *all) {
+    int64_t now_ns = shd_clock_ns();
+    int64_t number = shd_recorder_add(comm->recorder, &(shd_record){.queued_ns = now_ns,
+                                                                    .started_ns = now_ns,
+                                                                    .bytes = bytes,
+                                                                    .step = shd_recorder_step(comm->recorder),
+                                                                    .collective = comm->announced,
+                                                                    .unit = -1,
+                                                                    .micro_step = -1,
+                                                                    .kind = SHD_RECORD_EXCHANGE});
     SHD_TRY(shd_comm_post(comm, mine, bytes));
     SHD_TRY(shd_comm_announce(comm, SHD_COLLECTIVE_EXCHANGE, -1, bytes));
     shd_patience patience = {0};
     while (!shd_comm_posted(comm)) SHD_TRY(shd_comm_pause(comm, &patience, "EXCHANGE"));
-    return shd_comm_collect(comm, all);
+    SHD_TRY(shd_comm_collect(comm, all));
+    shd_recorder_end(comm->recorder, number, shd_clock_ns());
+    return SHERD_OK;
 }
 
 /* --- failures and books ------------------------------------------------------------------------------------------- */
 
 void shd_comm_fail(shd_comm *comm, sherd_status status, const char *cause) {
-    (void)shd_watch_fail(comm, SHERD_PEER, "rank %d failed (%s): %s", comm->rank, sherd_status_text(status),
-                         cause && *cause ? cause : "no cause given");
+    shd_comm_failure failure = {.status = SHERD_PEER};
+    snprintf(failure.text, sizeof failure.text, "rank %d failed (%s): %s", comm->rank, sherd_status_text(status),
+             cause && *cause ? cause : "no cause given");
+    (void)shd_watch_pass_on(comm, &failure);
 }
 
 void shd_comm_get_stats(const shd_comm *comm, shd_comm_stats *out) { *out = comm->stats; }

@@ -15,6 +15,7 @@
 #define SHD_COMM_COMM_H
 
 #include "runtime/base/mesh.h"
+#include "runtime/comm/recorder.h"
 #include "runtime/device/pool.h"
 
 #include <sherd/dtype.h>
@@ -35,7 +36,8 @@ typedef struct shd_comm_config {
     int64_t host_bytes;     /* once per shard group */
     int32_t unit_count;     /* counters are kept per (rank, kind, unit) */
     double timeout_s, start_timeout_s;
-    shd_pool *pool; /* for wide loops; borrowed for the comm's life */
+    shd_pool *pool;         /* for wide loops; borrowed for the comm's life */
+    shd_recorder *recorder; /* borrowed likewise; NULL: the ranks make one when they meet */
 } shd_comm_config;
 
 /* Meets the other ranks and maps the arenas, zeroed. One rank: `self`; more: `shm`. Returns when every rank has arrived
@@ -49,6 +51,9 @@ sherd_status shd_comm_create(const shd_comm_config *config, shd_comm **out);
 void shd_comm_decline(const shd_comm_config *config, const char *cause);
 /* Accepts NULL. Peers that wait for this rank, unless they left too, fail with PEER. */
 void shd_comm_destroy(shd_comm *comm);
+
+/* The flight recorder that holds this rank's part; never NULL. */
+shd_recorder *shd_comm_recorder(const shd_comm *comm);
 
 /* The arenas; NULL when their size is 0. shd_comm_exported(comm, own rank) is where this rank writes; HOST is that of its
  * shard group. */
@@ -92,6 +97,8 @@ const char *shd_collective_text(shd_collective collective);
  * another issues something else at the same place. Compared while waiting and whenever an exchange is collected. `unit`
  * -1: none. */
 sherd_status shd_comm_announce(shd_comm *comm, shd_collective collective, int32_t unit, int64_t bytes);
+/* How many this rank has announced: the number of the next one. */
+int64_t shd_comm_announced(const shd_comm *comm);
 
 /* full[g·shard_bytes …] = the `shard` of place g, for every g of the shard group. `shard` lies in this rank's EXPORTED
  * arena; either `full` does not touch it, and peers' shards are at the same offset; or in place: `full` is exported
@@ -108,6 +115,10 @@ sherd_status shd_comm_gather_shared(shd_comm *comm, int64_t shard_bytes);
  * `contribution`, of type `dtype` (FP32 or BF16), which lies in the EXPORTED arena, peers' at the same offset. */
 sherd_status shd_comm_reduce(shd_comm *comm, float *accumulator, const void *contribution, sherd_dtype dtype,
                              int64_t shard_count, bool first);
+
+/* A bit for each place of the shard group whose contribution to a reduce of this rank, since this was last asked, held a
+ * number that is not finite: what the reduce has come across, at no cost while sums are finite. */
+uint64_t shd_comm_take_nonfinite(shd_comm *comm);
 
 /* The sum over replicas in two halves. Every rank has `count` values in its EXPORTED arena, at the same offset; replica
  * r's part is shd_part_of(count, part_count, r). reduce: values[i] of the own part = replica 0's + replica 1's + …, each
@@ -127,7 +138,7 @@ const void *shd_comm_peer(shd_comm *comm, int32_t place, const void *own, int64_
 sherd_status shd_comm_post(shd_comm *comm, const void *mine, int64_t bytes);
 bool shd_comm_posted(const shd_comm *comm);
 sherd_status shd_comm_collect(shd_comm *comm, void *all);
-/* post, announce as EXCHANGE of unit -1, wait, collect. With 0 bytes a barrier. */
+/* post, announce as EXCHANGE of unit -1, wait, collect; with a record of it. With 0 bytes a barrier. */
 sherd_status shd_comm_exchange(shd_comm *comm, const void *mine, int64_t bytes, void *all);
 
 /* Tells every peer that this rank fails, with its cause; their waits and collectives end with PEER. The first failure

@@ -7,6 +7,7 @@
 #include "runtime/comm/comm.h"
 
 #include <assert.h>
+#include <stdatomic.h>
 #include <string.h>
 
 enum {
@@ -70,30 +71,49 @@ static inline __attribute__((always_inline)) void fold_bf16_chunk(float *restric
     }
 }
 
-/* Folds one chunk, which begins at element `at` of the accumulator and of each source. */
-typedef void (*fold_fn)(float *accumulator, const void *const *sources, int32_t source_count, int64_t at, int64_t count,
+/* Whether any element is infinite or NaN: its exponent has all bits set. */
+static inline __attribute__((always_inline)) bool is_fp32_nonfinite(const float *values, int64_t count) {
+    uint32_t found = 0;
+    for (int64_t i = 0; i < count; i++) {
+        uint32_t bits;
+        memcpy(&bits, &values[i], sizeof bits);
+        found |= (bits & 0x7f800000u) == 0x7f800000u;
+    }
+    return found != 0;
+}
+
+static inline __attribute__((always_inline)) bool is_bf16_nonfinite(const uint16_t *values, int64_t count) {
+    uint32_t found = 0;
+    for (int64_t i = 0; i < count; i++) found |= (values[i] & 0x7f80u) == 0x7f80u;
+    return found != 0;
+}
+
+/* Folds one chunk, which begins at element `at` of the accumulator and of each source. True: the sum is not finite. */
+typedef bool (*fold_fn)(float *accumulator, const void *const *sources, int32_t source_count, int64_t at, int64_t count,
                         bool first);
 
-static inline __attribute__((always_inline)) void fold_fp32_at(float *accumulator, const void *const *sources,
+static inline __attribute__((always_inline)) bool fold_fp32_at(float *accumulator, const void *const *sources,
                                                                int32_t source_count, int64_t at, int64_t count,
                                                                bool first) {
     const float *begins[SHD_COMM_MAX_RANKS] = {0};
     for (int32_t s = 0; s < source_count; s++) begins[s] = (const float *)sources[s] + at;
     fold_chunk(accumulator + at, begins, source_count, count, first);
+    return is_fp32_nonfinite(accumulator + at, count);
 }
 
-static inline __attribute__((always_inline)) void fold_bf16_at(float *accumulator, const void *const *sources,
+static inline __attribute__((always_inline)) bool fold_bf16_at(float *accumulator, const void *const *sources,
                                                                int32_t source_count, int64_t at, int64_t count,
                                                                bool first) {
     const uint16_t *begins[SHD_COMM_MAX_RANKS] = {0};
     for (int32_t s = 0; s < source_count; s++) begins[s] = (const uint16_t *)sources[s] + at;
     fold_bf16_chunk(accumulator + at, begins, source_count, count, first);
+    return is_fp32_nonfinite(accumulator + at, count);
 }
 
 #define DEFINE_FOLD(name, body, attribute)                                                                             \
-    attribute static void name(float *accumulator, const void *const *sources, int32_t source_count, int64_t at,       \
+    attribute static bool name(float *accumulator, const void *const *sources, int32_t source_count, int64_t at,       \
                                int64_t count, bool first) {                                                            \
-        body(accumulator, sources, source_count, at, count, first);                                                    \
+        return body(accumulator, sources, source_count, at, count, first);                                             \
     }
 DEFINE_FOLD(fold_fp32_plain, fold_fp32_at, )
 DEFINE_FOLD(fold_bf16_plain, fold_bf16_at, )
@@ -113,18 +133,32 @@ typedef struct fold {
     float *accumulator; /* of a sum: where it goes */
     const void *const *sources;
     int32_t source_count;
+    sherd_dtype dtype;
     int64_t count;
     bool first;
     fold_fn run;
+    _Atomic uint64_t nonfinite; /* sources, by bits */
 } fold;
+
+/* A chunk of the sum is not finite: whose doing is it? Nobody's, where an earlier sum was not, or where it overflows. */
+static void find_nonfinite(fold *work, int64_t at, int64_t count) {
+    for (int32_t s = 0; s < work->source_count; s++) {
+        const void *source = work->sources[s];
+        bool here = work->dtype == SHERD_BF16 ? is_bf16_nonfinite((const uint16_t *)source + at, count)
+                                              : is_fp32_nonfinite((const float *)source + at, count);
+        if (here) atomic_fetch_or(&work->nonfinite, (uint64_t)1 << s);
+    }
+}
 
 static void fold_task(void *argument, int64_t index, int32_t worker) {
     (void)worker;
-    const fold *work = argument;
+    fold *work = argument;
     int64_t begin = index * TASK_ELEMENTS, end = shd_min(begin + TASK_ELEMENTS, work->count);
-    for (int64_t at = begin; at < end; at += CHUNK_ELEMENTS)
-        work->run(work->accumulator, work->sources, work->source_count, at, shd_min(CHUNK_ELEMENTS, end - at),
-                  work->first);
+    for (int64_t at = begin; at < end; at += CHUNK_ELEMENTS) {
+        int64_t count = shd_min(CHUNK_ELEMENTS, end - at);
+        if (work->run(work->accumulator, work->sources, work->source_count, at, count, work->first))
+            find_nonfinite(work, at, count);
+    }
 }
 
 /* A sum of fp32 passes through memory of its own, so that it may replace a source. */
@@ -152,15 +186,17 @@ static void run_tasks(shd_pool *pool, void (*task)(void *argument, int64_t index
 }
 
 void shd_wide_fold(shd_pool *pool, float *accumulator, const void *const *sources, sherd_dtype dtype,
-                   int32_t source_count, int64_t count, bool first) {
+                   int32_t source_count, int64_t count, bool first, uint64_t *nonfinite) {
     assert(source_count <= SHD_COMM_MAX_RANKS && (dtype == SHERD_FP32 || dtype == SHERD_BF16));
     fold work = {.accumulator = accumulator,
                  .sources = sources,
                  .source_count = source_count,
+                 .dtype = dtype,
                  .count = count,
                  .first = first,
                  .run = choose_fold(dtype)};
     run_tasks(pool, fold_task, &work);
+    *nonfinite = atomic_load(&work.nonfinite);
 }
 
 void shd_wide_sum(shd_pool *pool, float *out, const void *const *sources, int32_t source_count, int64_t count) {

@@ -10,6 +10,7 @@
 #include "runtime/base/memory.h"
 #include "runtime/base/status.h"
 #include "runtime/comm/arena.h"
+#include "runtime/comm/standing.h"
 #include "runtime/comm/wire.h"
 
 #include <errno.h>
@@ -29,13 +30,14 @@ enum {
 };
 
 void shd_meeting_init(shd_meeting *meeting) {
-    meeting->control = meeting->host = -1;
+    meeting->control = meeting->host = meeting->records = -1;
     for (int32_t r = 0; r < SHD_COMM_MAX_RANKS; r++) meeting->exported[r] = meeting->life_line[r] = -1;
 }
 
 void shd_meeting_fini(shd_meeting *meeting) {
     shd_wire_close(&meeting->control, 1);
     shd_wire_close(&meeting->host, 1);
+    shd_wire_close(&meeting->records, 1);
     shd_wire_close(meeting->exported, SHD_COMM_MAX_RANKS);
     shd_wire_close(meeting->life_line, SHD_COMM_MAX_RANKS);
 }
@@ -205,6 +207,7 @@ static void await_news(host *self, int milliseconds) {
     for (int32_t i = self->guest_count; i-- > 0;) {
         if (!polled[i].revents) continue;
         refuse(self, SHERD_PEER, "rank %d ended while the ranks were meeting", self->guest_ranks[i]);
+        shd_recorder_alarm(self->config->recorder, self->refusal.text);
         close(self->guests[i]);
         self->guest_count--;
         self->guests[i] = self->guests[self->guest_count];
@@ -215,11 +218,20 @@ static void await_news(host *self, int milliseconds) {
     hear_strangers(self);
 }
 
-/* "1, 3" */
+enum { LOOK_MS = 50 };
+
+/* "1, 3", and how the first of them stands where ranks have a flight recorder: ": pid 4711 is stopped …". */
 static void print_missing(const host *self, char *text, size_t text_bytes) {
     size_t used = 0;
-    for (int32_t r = 1; r < self->config->world_size && used + 16 < text_bytes; r++)
-        if (!self->here[r]) used += (size_t)snprintf(text + used, text_bytes - used, "%s%d", used ? ", " : "", r);
+    int32_t first = -1;
+    char standing[SHD_COMM_CAUSE_BYTES / 3] = "";
+    for (int32_t r = 1; r < self->config->world_size && used + 16 < text_bytes; r++) {
+        if (self->here[r]) continue;
+        if (first < 0) first = r;
+        used += (size_t)snprintf(text + used, text_bytes - used, "%s%d", used ? ", " : "", r);
+    }
+    shd_standing_print(self->config->recorder, first, LOOK_MS, standing, sizeof standing);
+    if (*standing) snprintf(text + used, text_bytes - used, "; rank %d, %s", first, standing);
 }
 
 static void gather_guests(host *self) {
@@ -227,10 +239,11 @@ static void gather_guests(host *self) {
         double left_ms = self->deadline_ms - shd_clock_ms();
         if (self->refusal.status != SHERD_OK && (left_ms <= 0 || self->guest_count >= self->expected)) return;
         if (left_ms <= 0) {
-            char missing[SHD_COMM_CAUSE_BYTES / 2];
+            char missing[SHD_COMM_CAUSE_BYTES * 2 / 3];
             print_missing(self, missing, sizeof missing);
             refuse(self, SHERD_TIMEOUT, "within %.3g s, of %d ranks these did not come to rendezvous '%.100s': %s",
                    self->config->start_timeout_s, self->config->world_size, self->config->rendezvous, missing);
+            shd_recorder_alarm(self->config->recorder, self->refusal.text);
             return;
         }
         await_news(self, left_ms < 100 ? (int)left_ms + 1 : 100);
@@ -238,8 +251,10 @@ static void gather_guests(host *self) {
 }
 
 static void answer_guests(host *self) {
-    shd_answer answer = {
-        .magic = SHD_WIRE_MAGIC, .protocol = SHD_WIRE_PROTOCOL, .status = (int32_t)self->refusal.status};
+    shd_answer answer = {.magic = SHD_WIRE_MAGIC,
+                         .protocol = SHD_WIRE_PROTOCOL,
+                         .status = (int32_t)self->refusal.status,
+                         .has_records = self->meeting->records >= 0};
     memcpy(answer.text, self->refusal.text, sizeof answer.text);
     int fds[SHD_WIRE_MAX_FDS];
     int32_t fd_count = 0;
@@ -247,6 +262,7 @@ static void answer_guests(host *self) {
         const shd_meeting *meeting = self->meeting;
         fds[fd_count++] = meeting->control;
         if (self->own.host_bytes > 0) fds[fd_count++] = meeting->host;
+        if (answer.has_records) fds[fd_count++] = meeting->records;
         for (int32_t r = 0; r < self->config->world_size; r++) fds[fd_count++] = meeting->life_line[r];
         if (self->own.exported_bytes > 0)
             for (int32_t r = 0; r < self->config->world_size; r++) fds[fd_count++] = meeting->exported[r];
@@ -331,15 +347,23 @@ static bool knock(const shd_comm_config *config, const shd_meeting *meeting, con
     return false;
 }
 
+/* Rank 0 is missing: a rank that only wanted to tell its cause does not complain. */
+static sherd_status fail_hostless(const shd_comm_config *config, const char *cause, const char *what, const char *why) {
+    char standing[SHD_COMM_CAUSE_BYTES / 2] = "", text[SHD_COMM_CAUSE_BYTES];
+    if (!cause) shd_standing_print(config->recorder, 0, LOOK_MS, standing, sizeof standing);
+    snprintf(text, sizeof text, "rank 0 %s rendezvous '%.100s' within %.3g s%s%s%s%s", what, config->rendezvous,
+             config->start_timeout_s, why ? ": " : "", why ? why : "", *standing ? "; " : "", standing);
+    if (!cause) shd_recorder_alarm(config->recorder, text);
+    return shd_fail(SHERD_TIMEOUT, "%s", text);
+}
+
 static sherd_status find_host(const shd_comm_config *config, const shd_meeting *meeting, const char *cause,
                               double limit_ms, int *out) {
     double deadline_ms = shd_clock_ms() + limit_ms;
     const char *why;
     for (int nap_ms = KNOCK_MIN_MS; !knock(config, meeting, cause, out, &why);
          nap_ms = nap_ms < KNOCK_MAX_MS / 2 ? 2 * nap_ms : KNOCK_MAX_MS) {
-        if (shd_clock_ms() > deadline_ms)
-            return shd_fail(SHERD_TIMEOUT, "rank 0 did not open rendezvous '%.100s' within %.3g s%s%s",
-                            config->rendezvous, config->start_timeout_s, why ? ": " : "", why ? why : "");
+        if (shd_clock_ms() > deadline_ms) return fail_hostless(config, cause, "did not open", why);
         struct timespec nap = {.tv_nsec = nap_ms * 1000000L};
         nanosleep(&nap, NULL);
     }
@@ -347,16 +371,18 @@ static sherd_status find_host(const shd_comm_config *config, const shd_meeting *
 }
 
 /* Sorts the descriptors of a good answer into `meeting`; takes them all. */
-static sherd_status accept_answer(const shd_comm_config *config, int *fds, int32_t fd_count, shd_meeting *meeting) {
+static sherd_status accept_answer(const shd_comm_config *config, bool has_records, int *fds, int32_t fd_count,
+                                  shd_meeting *meeting) {
     int32_t n = config->world_size, at = 0;
     bool has_host = config->host_bytes > 0, has_exported = config->exported_bytes > 0;
-    if (fd_count != 1 + has_host + n + (has_exported ? n : 0)) {
+    if (fd_count != 1 + has_host + has_records + n + (has_exported ? n : 0)) {
         shd_wire_close(fds, fd_count);
         return shd_fail(SHERD_COMM, "rank 0 answered with %d descriptors", fd_count);
     }
     shd_meeting_fini(meeting); /* the own ones come back with the rest */
     meeting->control = fds[at++];
     if (has_host) meeting->host = fds[at++];
+    if (has_records) meeting->records = fds[at++];
     for (int32_t r = 0; r < n; r++) meeting->life_line[r] = fds[at++];
     for (int32_t r = 0; has_exported && r < n; r++) meeting->exported[r] = fds[at++];
     bool good = !has_host || shd_arena_is(meeting->host, config->host_bytes);
@@ -372,9 +398,7 @@ static sherd_status hear_answer(const shd_comm_config *config, int door, shd_mee
     int32_t fd_count;
     for (;;) {
         double left_ms = deadline_ms - shd_clock_ms();
-        if (left_ms <= 0)
-            return shd_fail(SHERD_TIMEOUT, "rank 0 is at rendezvous '%.100s' but gave no answer within %.3g s",
-                            config->rendezvous, config->start_timeout_s);
+        if (left_ms <= 0) return fail_hostless(config, NULL, "gave no answer at", NULL);
         struct pollfd polled = {.fd = door, .events = POLLIN};
         (void)poll(&polled, 1, left_ms < 1000 ? (int)left_ms + 1 : 1000);
         switch (shd_wire_receive(door, &answer, sizeof answer, fds, &fd_count)) {
@@ -389,7 +413,7 @@ static sherd_status hear_answer(const shd_comm_config *config, int door, shd_mee
         break;
     }
     if (answer.magic == SHD_WIRE_MAGIC && answer.protocol == SHD_WIRE_PROTOCOL && answer.status == SHERD_OK)
-        return accept_answer(config, fds, fd_count, meeting);
+        return accept_answer(config, answer.has_records, fds, fd_count, meeting);
     shd_wire_close(fds, fd_count);
     if (answer.magic != SHD_WIRE_MAGIC)
         return shd_fail(SHERD_COMM, "what answers at rendezvous '%s' is no rank 0", config->rendezvous);

@@ -12,7 +12,7 @@
 
 /* Descriptors; -1 where there is none. */
 typedef struct shd_meeting {
-    int control, host;                 /* made by rank 0 */
+    int control, host, records;        /* made by rank 0; records: unless ranks have a flight recorder already */
     int exported[SHD_COMM_MAX_RANKS];  /* by rank; -1 when exported_bytes is 0 */
     int life_line[SHD_COMM_MAX_RANKS]; /* by rank: the reading end of its pipe */
 } shd_meeting;
@@ -22,7 +22,8 @@ void shd_meeting_init(shd_meeting *meeting);
 /* Closes what is open. */
 void shd_meeting_fini(shd_meeting *meeting);
 
-/* Meets the others. `meeting` goes in with this rank's exported memory and life line (rank 0 also: control, host) and
+/* Meets the others. `meeting` goes in with this rank's exported memory and life line (rank 0 also: control, host,
+ * records) and
  * comes out complete. Owns: the caller closes it, also after a failure. Fails: TIMEOUT (the missing ranks named),
  * MISMATCH (on all ranks; both sides named), PEER (a rank ended meanwhile), COMM. */
 sherd_status shd_rendezvous_meet(const shd_comm_config *config, shd_meeting *meeting);

@@ -72,8 +72,8 @@ static sherd_status self_gather(void *state, void *full, const void *shard, int6
 }
 
 static sherd_status self_reduce(void *state, float *accumulator, const void *contribution, sherd_dtype dtype,
-                                int64_t shard_count, bool first) {
-    shd_wide_fold(((self *)state)->pool, accumulator, &contribution, dtype, 1, shard_count, first);
+                                int64_t shard_count, bool first, uint64_t *nonfinite) {
+    shd_wide_fold(((self *)state)->pool, accumulator, &contribution, dtype, 1, shard_count, first, nonfinite);
     return SHERD_OK;
 }
 

@@ -26,7 +26,8 @@ typedef struct shm {
     unsigned char *exported[SHD_COMM_MAX_RANKS];
     void *host, *control_block;
     shd_control control;
-    int own_line; /* the end of this rank's life line that only it holds */
+    shd_recorder *recorder; /* NULL: config has one */
+    int own_line;           /* the end of this rank's life line that only it holds */
     struct pollfd
         life_lines[SHD_COMM_MAX_RANKS]; /* reading ends; hung up when their rank is gone; the own one unused */
 } shm;
@@ -60,6 +61,7 @@ static void release(shm *comm) {
     release_arenas(comm);
     for (int32_t r = 0; r < comm->world_size; r++)
         if (comm->life_lines[r].fd >= 0) close(comm->life_lines[r].fd);
+    shd_recorder_close(comm->recorder);
     unmap(comm->control_block, comm->control_bytes);
     if (comm->own_line >= 0) close(comm->own_line);
     shd_free(comm);
@@ -73,7 +75,7 @@ static void shm_close(void *state) {
 }
 
 /* Makes what this rank brings to the meeting. */
-static sherd_status bring(shm *comm, shd_meeting *meeting) {
+static sherd_status bring(shm *comm, const shd_comm_config *config, shd_meeting *meeting) {
     int line[2];
     if (pipe2(line, O_CLOEXEC | O_NONBLOCK)) return shd_fail(SHERD_COMM, "cannot make a pipe: %s", strerror(errno));
     meeting->life_line[comm->rank] = line[0];
@@ -82,6 +84,7 @@ static sherd_status bring(shm *comm, shd_meeting *meeting) {
         SHD_TRY(shd_arena_create("sherd-exported", comm->exported_bytes, &meeting->exported[comm->rank]));
     if (comm->rank > 0) return SHERD_OK;
     if (comm->host_bytes > 0) SHD_TRY(shd_arena_create("sherd-host", comm->host_bytes, &meeting->host));
+    if (!config->recorder) SHD_TRY(shd_recorder_file(comm->world_size, &meeting->records));
     return shd_arena_create("sherd-control", comm->control_bytes, &meeting->control);
 }
 
@@ -103,7 +106,9 @@ static sherd_status take(shm *comm, const shd_comm_config *config, shd_meeting *
         SHD_TRY(shd_arena_map(meeting->exported[r], comm->exported_bytes, r == comm->rank, &pointer));
         comm->exported[r] = pointer;
     }
-    return SHERD_OK;
+    if (config->recorder) return SHERD_OK;
+    if (meeting->records < 0) return shd_fail(SHERD_COMM, "rank 0 passed on no flight recorder");
+    return shd_recorder_open(meeting->records, comm->rank, &comm->recorder);
 }
 
 /* This rank has failed before it met the others. What it holds goes back first, which can take long: peers that know
@@ -143,7 +148,7 @@ static sherd_status shm_open_comm(const shd_comm_config *config, void **state) {
     comm->own_line = -1;
     for (int32_t r = 0; r < SHD_COMM_MAX_RANKS; r++) comm->life_lines[r].fd = -1;
     shd_meeting_init(meeting);
-    sherd_status status = bring(comm, meeting);
+    sherd_status status = bring(comm, config, meeting);
     status = status == SHERD_OK ? shd_rendezvous_meet(config, meeting) : decline_with(config, meeting, status);
     if (status == SHERD_OK) status = take(comm, config, meeting);
     shd_meeting_fini(meeting);
@@ -167,6 +172,8 @@ static void shm_decline(const shd_comm_config *config, const char *cause) {
 static void *shm_exported(void *state, int32_t rank) { return ((shm *)state)->exported[rank]; }
 
 static void *shm_host(void *state) { return ((shm *)state)->host; }
+
+static shd_recorder *shm_recorder(void *state) { return ((shm *)state)->recorder; }
 
 static void shm_peers(void *state, shd_peer *out) {
     shm *comm = state;
@@ -201,14 +208,14 @@ static sherd_status shm_gather(void *state, void *full, const void *shard, int64
 }
 
 static sherd_status shm_reduce(void *state, float *accumulator, const void *contribution, sherd_dtype dtype,
-                               int64_t shard_count, bool first) {
+                               int64_t shard_count, bool first, uint64_t *nonfinite) {
     shm *comm = state;
     int32_t split = shd_mesh_split(&comm->mesh);
     const unsigned char *shard =
         (const unsigned char *)contribution + shd_mesh_place(&comm->mesh) * shard_count * shd_dtype_bytes(dtype);
     const void *sources[SHD_COMM_MAX_RANKS];
     for (int32_t g = 0; g < split; g++) sources[g] = at_member(comm, SHD_SCOPE_GROUP, g, shard);
-    shd_wide_fold(comm->pool, accumulator, sources, dtype, split, shard_count, first);
+    shd_wide_fold(comm->pool, accumulator, sources, dtype, split, shard_count, first, nonfinite);
     return SHERD_OK;
 }
 
@@ -278,6 +285,7 @@ const shd_backend shd_backend_shm = {
     .close = shm_close,
     .exported = shm_exported,
     .host = shm_host,
+    .recorder = shm_recorder,
     .signal = shm_signal,
     .counter = shm_counter,
     .gather = shm_gather,

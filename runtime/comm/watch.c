@@ -9,6 +9,7 @@
 #include "runtime/base/spin.h"
 #include "runtime/base/status.h"
 #include "runtime/comm/comm.h"
+#include "runtime/comm/standing.h"
 
 #include <sched.h>
 #include <stdarg.h>
@@ -43,19 +44,28 @@ sherd_status shd_watch_fail(shd_comm *comm, sherd_status status, const char *for
     va_start(arguments, format);
     vsnprintf(failure.text, sizeof failure.text, format, arguments);
     va_end(arguments);
-    comm->backend->fail(comm->state, &failure);
+    shd_recorder_alarm(comm->recorder, failure.text);
+    return shd_watch_pass_on(comm, &failure);
+}
+
+sherd_status shd_watch_pass_on(shd_comm *comm, const shd_comm_failure *failure) {
+    comm->backend->fail(comm->state, failure);
     return shd_watch_failure(comm);
 }
 
 /* --- what the ranks issue ----------------------------------------------------------------------------------------- */
 
-/* "GATHER unit 3 (4096 bytes)"; units below 0 are left out. */
-static void print_announcement(const shd_announcement *announcement, char *text, size_t text_bytes) {
+/* "GATHER h.2 (4096 bytes)"; units below 0 are left out. */
+static void print_announcement(const shd_comm *comm, const shd_announcement *announcement, char *text,
+                               size_t text_bytes) {
     const char *name = shd_collective_text((shd_collective)announcement->collective);
+    char unit[48];
     if (announcement->unit < 0)
         snprintf(text, text_bytes, "%s (%lld bytes)", name, (long long)announcement->bytes);
     else
-        snprintf(text, text_bytes, "%s unit %d (%lld bytes)", name, announcement->unit, (long long)announcement->bytes);
+        snprintf(text, text_bytes, "%s %s (%lld bytes)", name,
+                 shd_recorder_unit_name(comm->recorder, comm->rank, announcement->unit, unit, sizeof unit),
+                 (long long)announcement->bytes);
 }
 
 enum { TEXT_BYTES = 96 };
@@ -69,8 +79,8 @@ static sherd_status fail_mismatch(shd_comm *comm, int32_t peer, int64_t end) {
             continue;
         bool differ = mine.collective != theirs.collective || mine.unit != theirs.unit || mine.bytes != theirs.bytes;
         char my_text[TEXT_BYTES], their_text[TEXT_BYTES];
-        print_announcement(&mine, my_text, sizeof my_text);
-        print_announcement(&theirs, their_text, sizeof their_text);
+        print_announcement(comm, &mine, my_text, sizeof my_text);
+        print_announcement(comm, &theirs, their_text, sizeof their_text);
         if (!differ) break; /* they parted earlier than the rings reach back */
         return shd_watch_fail(comm, SHERD_MISMATCH, "rank %d issued %s where rank %d issued %s, collective %lld", peer,
                               their_text, comm->rank, my_text, (long long)number);
@@ -111,30 +121,78 @@ static bool is_behind(const shd_comm *comm, int32_t rank) {
     return false;
 }
 
-/* Adds a rank and its last announced collective to the list; returns the new length. */
-static size_t print_rank(const shd_comm *comm, int32_t rank, char *text, size_t used, size_t text_bytes) {
+/* So many of the ranks that are behind are looked at closely, each for so long. */
+enum { CLOSE_LOOKS = 2, LOOK_MS = 50 };
+
+/* Adds a rank to the list, its last announced collective, and, if it is to be looked at closely, how it stands; returns
+ * the new length. */
+static size_t print_rank(const shd_comm *comm, int32_t rank, bool closely, char *text, size_t used, size_t text_bytes) {
     char last[TEXT_BYTES] = "no collective yet";
     int64_t announced = comm->backend->announced ? comm->backend->announced(comm->state, rank) : 0;
     shd_announcement announcement;
     if (announced > 0 && comm->backend->announcement(comm->state, rank, announced - 1, &announcement)) {
         char name[TEXT_BYTES];
-        print_announcement(&announcement, name, sizeof name);
+        print_announcement(comm, &announcement, name, sizeof name);
         snprintf(last, sizeof last, "last issued %s, collective %lld", name, (long long)(announced - 1));
     }
-    return used + (size_t)snprintf(text + used, text_bytes - used, "%srank %d (%s)", used ? ", " : "", rank, last);
+    char standing[SHD_COMM_CAUSE_BYTES / 2] = "";
+    if (closely) shd_standing_print(comm->recorder, rank, LOOK_MS, standing, sizeof standing);
+    used += (size_t)snprintf(text + used, text_bytes - used, "%srank %d (%s)%s%s", used ? ", " : "", rank, last,
+                             *standing ? ": " : "", standing);
+    return used < text_bytes ? used : text_bytes;
 }
 
-/* Lists the ranks that are behind, each with its last announced collective; "nobody" if there are none. This rank only
- * when no other is: it is behind because its own next instruction waits for one of the others. */
-static void print_behind(const shd_comm *comm, char *text, size_t text_bytes) {
-    size_t used = 0;
+/* Whether a rank, as far as is known, is not just waiting for others itself. */
+static bool stands_still(const shd_comm *comm, int32_t rank) {
+    shd_recorder_head head;
+    shd_standing standing;
+    shd_where where;
+    if (!shd_recorder_look(comm->recorder, rank, &head) || !shd_recorder_where(comm->recorder, rank, &where))
+        return true;
+    if (where.kind != SHD_AT_WAIT) return true;
+    shd_standing_look(head.pid, head.tid, head.born, &standing);
+    return standing.life == SHD_LIFE_STOPPED || standing.life == SHD_LIFE_DISK || standing.life == SHD_LIFE_GONE;
+}
+
+/* Lists the ranks of `wanted`; returns the new length. */
+static size_t print_ranks(const shd_comm *comm, const bool *wanted, bool closely, char *text, size_t used,
+                          size_t text_bytes) {
+    int32_t count = 0;
     for (int32_t rank = 0; rank < comm->world_size && used + TEXT_BYTES < text_bytes; rank++)
-        if (rank != comm->rank && is_behind(comm, rank)) used = print_rank(comm, rank, text, used, text_bytes);
-    if (!used && is_behind(comm, comm->rank)) used = print_rank(comm, comm->rank, text, used, text_bytes);
+        if (wanted[rank]) used = print_rank(comm, rank, closely && count++ < CLOSE_LOOKS, text, used, text_bytes);
+    return used;
+}
+
+/* Lists the ranks that are behind, each with its last announced collective; "nobody" if there are none. Of several those
+ * that do not wait themselves; where all do, also the ranks that these may be waiting for. Those are looked at closely, and
+ * one that is behind alone: it may hang within its own wait. This rank only when no other is
+ * behind: its own next instruction waits for one of the others. */
+static void print_behind(const shd_comm *comm, char *text, size_t text_bytes) {
+    bool behind[SHD_COMM_MAX_RANKS] = {0}, still[SHD_COMM_MAX_RANKS] = {0}, both[SHD_COMM_MAX_RANKS] = {0};
+    bool any_both = false;
+    int32_t behind_count = 0;
+    for (int32_t rank = 0; rank < comm->world_size; rank++) {
+        if (rank == comm->rank) continue;
+        behind[rank] = is_behind(comm, rank);
+        still[rank] = stands_still(comm, rank);
+        both[rank] = behind[rank] && still[rank];
+        behind_count += behind[rank];
+        any_both |= both[rank];
+    }
+    behind[comm->rank] = behind_count == 0 && is_behind(comm, comm->rank);
+    bool closely = any_both || behind_count == 1;
+    size_t used = print_ranks(comm, any_both ? both : behind, closely, text, 0, text_bytes);
+    if (!any_both) used = print_ranks(comm, still, true, text, used, text_bytes);
     if (!used) snprintf(text, text_bytes, "nobody in particular");
 }
 
 /* --- waiting ------------------------------------------------------------------------------------------------------ */
+
+static sherd_status fail_dead(shd_comm *comm, int32_t rank) {
+    char where[SHD_COMM_CAUSE_BYTES / 2];
+    shd_standing_print_where(comm->recorder, rank, false, where, sizeof where);
+    return shd_watch_fail(comm, SHERD_PEER, "rank %d died%s%s", rank, *where ? ", " : "", where);
+}
 
 static sherd_status check_peers(shd_comm *comm, const char *what) {
     if (!comm->backend->peers) return SHERD_OK;
@@ -151,7 +209,7 @@ static sherd_status check_peers(shd_comm *comm, const char *what) {
                 return shd_watch_fail(comm, SHERD_PEER, "rank %d ended its session while rank %d waits for it in %s",
                                       rank, comm->rank, what);
             break;
-        case SHD_PEER_DEAD: return shd_watch_fail(comm, SHERD_PEER, "rank %d died", rank);
+        case SHD_PEER_DEAD: return fail_dead(comm, rank);
         }
     }
     return SHERD_OK;
@@ -165,10 +223,12 @@ static sherd_status watch(shd_comm *comm, const shd_patience *patience, const ch
     }
     if (now_ms - patience->since_ms < comm->timeout_ms) return SHERD_OK;
     SHD_TRY(shd_watch_compare(comm));
-    char behind[SHD_COMM_CAUSE_BYTES / 2];
+    char behind[SHD_COMM_CAUSE_BYTES * 3 / 4], step[40] = "";
     print_behind(comm, behind, sizeof behind);
-    return shd_watch_fail(comm, SHERD_TIMEOUT, "rank %d waited %.3g s in %s for %s", comm->rank, comm->timeout_ms / 1e3,
-                          what, behind);
+    int64_t number = shd_recorder_step(comm->recorder);
+    if (number >= 0) snprintf(step, sizeof step, " of step %lld", (long long)number + 1);
+    return shd_watch_fail(comm, SHERD_TIMEOUT, "rank %d waited %.3g s in %s%s for %s", comm->rank,
+                          comm->timeout_ms / 1e3, what, step, behind);
 }
 
 static void doze(shd_comm *comm, double milliseconds) {

@@ -34,6 +34,10 @@ struct shd_comm {
 
     int64_t exchanges, exchange_bytes; /* posted by this rank; bytes of the last one */
     bool open_exchange;                /* posted and not yet collected */
+    uint64_t nonfinite;                /* shd_comm_take_nonfinite */
+
+    shd_recorder *recorder;
+    shd_recorder *own_recorder; /* the same when the comm has made it, else NULL */
 
     shd_wait_notes *notes; /* apart, so that const checks may leave a note */
     shd_comm_stats stats;
@@ -47,9 +51,13 @@ void shd_watch_note(const shd_comm *comm, const shd_wait_note *note);
 /* The recorded failure, if there is one: OK otherwise. One load, for the start of every collective. */
 sherd_status shd_watch_failure(const shd_comm *comm);
 
-/* Records a failure for all ranks and returns the one that stands, which may be an earlier one. */
+/* Records a failure for all ranks and returns the one that stands, which may be an earlier one. It is of the ranks'
+ * being together, one hangs, is lost or does something else: an alarm too, after which ranks leave dumps. */
 sherd_status shd_watch_fail(shd_comm *comm, sherd_status status, const char *format, ...)
     __attribute__((format(printf, 3, 4), cold));
+
+/* The same of what a rank found in itself: no alarm. */
+sherd_status shd_watch_pass_on(shd_comm *comm, const shd_comm_failure *failure);
 
 /* Compares this rank's announcements with every peer's. Fails: MISMATCH, both ranks and both collectives named. */
 sherd_status shd_watch_compare(shd_comm *comm);

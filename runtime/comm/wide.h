@@ -11,9 +11,11 @@
 
 /* accumulator[i] = (first ? sources[0][i] : accumulator[i] + sources[0][i]) + sources[1][i] + …, left to right, each
  * sum rounded to fp32. Sources are of type `dtype`: FP32 or BF16, which is widened. Every source is read once; there
- * are at most SHD_COMM_MAX_RANKS. accumulator overlaps no source. pool may be NULL: the caller's thread alone. */
+ * are at most SHD_COMM_MAX_RANKS. accumulator overlaps no source. pool may be NULL: the caller's thread alone.
+ * *nonfinite: a bit for each source that holds a number that is not finite. It costs a look at sums that are still in the
+ * cache, and sources are looked at only where a sum is not finite. */
 void shd_wide_fold(shd_pool *pool, float *accumulator, const void *const *sources, sherd_dtype dtype,
-                   int32_t source_count, int64_t count, bool first);
+                   int32_t source_count, int64_t count, bool first, uint64_t *nonfinite);
 
 /* out[i] = sources[0][i] + sources[1][i] + …, fp32, left to right, as fold does; `out` may be one of the sources. */
 void shd_wide_sum(shd_pool *pool, float *out, const void *const *sources, int32_t source_count, int64_t count);

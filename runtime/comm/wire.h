@@ -8,7 +8,7 @@
 #include <sys/socket.h>
 #include <sys/un.h>
 
-enum { SHD_WIRE_PROTOCOL = 1, SHD_WIRE_MAX_FDS = 2 + 2 * SHD_COMM_MAX_RANKS };
+enum { SHD_WIRE_PROTOCOL = 2, SHD_WIRE_MAX_FDS = 3 + 2 * SHD_COMM_MAX_RANKS };
 #define SHD_WIRE_MAGIC UINT64_C(0x6472656873dd0001)
 
 /* From a rank to rank 0. With it, unless there is a cause: its life line, then its exported memory if exported_bytes >
@@ -21,11 +21,11 @@ typedef struct shd_hello {
     char cause[SHD_COMM_CAUSE_BYTES / 2]; /* why this rank cannot take part; "" when it can */
 } shd_hello;
 
-/* From rank 0. With OK: control, host if host_bytes > 0, every rank's life line, every rank's exported memory if
- * exported_bytes > 0. */
+/* From rank 0. With OK: control, host if host_bytes > 0, records if it says so, every rank's life line, every rank's
+ * exported memory if exported_bytes > 0. */
 typedef struct shd_answer {
     uint64_t magic;
-    int32_t protocol, status;
+    int32_t protocol, status, has_records, reserved;
     char text[SHD_COMM_CAUSE_BYTES];
 } shd_answer;
 

@@ -44,4 +44,6 @@ sherd_status shd_queue_progress(shd_queue *queue, bool *ran) {
     return SHERD_OK;
 }
 
+int32_t shd_queue_front(const shd_queue *queue) { return queue->length > 0 ? queue->items[queue->head].item : -1; }
+
 int32_t shd_queue_length(const shd_queue *queue) { return queue->length; }

@@ -32,6 +32,8 @@ sherd_status shd_queue_submit(shd_queue *queue, const shd_work *work);
  * wait. */
 sherd_status shd_queue_progress(shd_queue *queue, bool *ran);
 
+/* The item that is first in the list; -1: none waits. */
+int32_t shd_queue_front(const shd_queue *queue);
 /* Items that wait. */
 int32_t shd_queue_length(const shd_queue *queue);
 

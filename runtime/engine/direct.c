@@ -56,7 +56,7 @@ static void direct_tensor(shd_engine *engine, int32_t tensor) {
                            .values = shd_engine_gradient(engine, place->group_index) + place->offset_count,
                            .work = shd_engine_address(engine, plan->owner_work_buffer),
                            .step = engine->progress.update_count,
-                           .lr = shd_schedule_lr(optimizer, engine->step) * engine->config.rules[tensor].lr_factor,
+                           .lr = shd_engine_lr(engine) * engine->config.rules[tensor].lr_factor,
                            .gradient_scale = (float)engine->gradient_scale,
                            .multiply = multiply};
     for (int32_t s = 0; s < SHD_MAX_OWNED_STATES; s++) step.states[s] = shd_engine_owned_state(engine, tensor, s);

@@ -6,6 +6,8 @@
 #include "runtime/engine/internal.h"
 #include "runtime/ops/ops.h"
 
+#include <math.h>
+
 static int32_t longest_program(const shd_engine_config *config) {
     int32_t longest = 1;
     for (int32_t kind = 0; kind < SHD_PROGRAM_KINDS; kind++)
@@ -33,6 +35,14 @@ static void init_units(shd_engine *engine) {
     }
 }
 
+/* For readers of records, who have no plan. */
+static void name_all(shd_engine *engine) {
+    engine->recorder = shd_comm_recorder(engine->config.comm);
+    for (int32_t op = 0; op < SHD_OPS; op++)
+        shd_recorder_name_kind(engine->recorder, SHD_RECORD_INSTRUCTION + op, shd_op_text((shd_op)op));
+    shd_recorder_name_units(engine->recorder, engine->config.plan->unit_names, engine->config.plan->unit_count);
+}
+
 /* What codes of states stand for, where states are kept so. */
 static sherd_status make_codebooks(shd_engine *engine) {
     const shd_policy *policy = &engine->config.plan->policy;
@@ -52,6 +62,7 @@ static sherd_status allocate(shd_engine *engine) {
     engine->units = shd_alloc(units, sizeof *engine->units);
     engine->counter_base = shd_alloc(SHD_COUNTERS * units, sizeof *engine->counter_base);
     engine->done = shd_alloc((size_t)longest, sizeof *engine->done);
+    engine->records = shd_alloc((size_t)longest, sizeof *engine->records);
     engine->parameters = shd_alloc(tensors, sizeof *engine->parameters);
     engine->gradients = shd_alloc(tensors, sizeof *engine->gradients);
     engine->outputs = shd_alloc(units, sizeof *engine->outputs);
@@ -59,8 +70,9 @@ static sherd_status allocate(shd_engine *engine) {
     engine->remade = shd_alloc(units, sizeof *engine->remade);
     engine->verdicts = shd_alloc(ranks, sizeof *engine->verdicts);
     engine->counts = shd_alloc(ranks, sizeof *engine->counts);
-    if (!engine->units || !engine->counter_base || !engine->done || !engine->parameters || !engine->gradients ||
-        !engine->outputs || !engine->activations || !engine->remade || !engine->verdicts || !engine->counts)
+    if (!engine->units || !engine->counter_base || !engine->done || !engine->records || !engine->parameters ||
+        !engine->gradients || !engine->outputs || !engine->activations || !engine->remade || !engine->verdicts ||
+        !engine->counts)
         return shd_fail(SHERD_MEMORY, "no memory for the engine's tables");
     for (int32_t q = SHD_QUEUE_COMPUTE + 1; q < SHD_QUEUES; q++) SHD_TRY(shd_queue_create(longest, &engine->queues[q]));
     return SHERD_OK;
@@ -73,7 +85,9 @@ static sherd_status init(shd_engine *engine) {
     SHD_TRY(shd_engine_map(engine));
     if (plan->has_owners && engine->config.optimizer.kind == SHERD_MUON) shd_ops_init_quietly();
     init_units(engine);
+    name_all(engine);
     engine->progress = shd_engine_start(engine);
+    engine->lr_factor = 1;
     engine->partials = plan->partials_buffer >= 0 ? shd_engine_address(engine, plan->partials_buffer) : NULL;
     for (int32_t u = 0; u < plan->unit_count; u++) {
         const shd_unit_plan *unit = &plan->units[u];
@@ -109,6 +123,7 @@ void shd_engine_destroy(shd_engine *engine) {
     shd_free(engine->outputs);
     shd_free(engine->gradients);
     shd_free(engine->parameters);
+    shd_free(engine->records);
     shd_free(engine->done);
     shd_free(engine->counter_base);
     shd_free(engine->units);
@@ -149,11 +164,17 @@ void shd_engine_view(shd_engine *engine, sherd_view *view) {
         .scratch = plan->scratch_buffer >= 0 ? shd_engine_address(engine, plan->scratch_buffer) : NULL,
         .logits = plan->logits_buffer >= 0 ? shd_engine_address(engine, plan->logits_buffer) : NULL,
     };
-    engine->compute_since_ms = shd_clock_ms();
+    engine->compute_since_ns = shd_clock_ns();
+    shd_recorder_start(engine->recorder, engine->records[engine->next], engine->compute_since_ns);
 }
 
 void shd_engine_add_loss(shd_engine *engine, const double *terms, int64_t count) {
-    for (int64_t i = 0; i < count; i++) shd_exact_sum_add(&engine->loss, terms[i]);
+    bool finite = true;
+    for (int64_t i = 0; i < count; i++) {
+        shd_exact_sum_add(&engine->loss, terms[i]);
+        finite = finite && isfinite(terms[i]);
+    }
+    if (!finite) shd_engine_suspect_loss(engine);
 }
 
 void shd_engine_add_metric(shd_engine *engine, int32_t metric, const double *terms, int64_t count) {
@@ -164,13 +185,21 @@ void shd_engine_raise(shd_engine *engine, uint32_t flags) { engine->flags |= fla
 
 void shd_engine_set_targets(shd_engine *engine, int64_t count) { engine->local_targets = count; }
 
+void shd_engine_set_lr_factor(shd_engine *engine, double factor) { engine->lr_factor = factor; }
+
 void *shd_engine_staging(const shd_engine *engine) {
     return shd_engine_address(engine, engine->config.plan->staging_buffer);
 }
 
 double shd_engine_save_wait_ms(const shd_engine *engine) { return engine->times.save_ms; }
 
-void shd_engine_result(const shd_engine *engine, sherd_step_result *out) { *out = engine->result; }
+void shd_engine_result(const shd_engine *engine, sherd_step_result *out) {
+    *out = engine->result;
+    out->compute_ms = engine->times.compute_ms;
+    out->exposed_comm_ms = engine->times.comm_ms;
+    out->optimizer_ms = engine->times.optimizer_ms;
+    out->save_wait_ms = engine->times.save_ms;
+}
 
 sherd_status shd_engine_visit(shd_engine *engine, int32_t state_index, int32_t shard_of,
                               sherd_status (*visit)(void *user, const shd_slice *slice), void *user) {

@@ -1,10 +1,10 @@
 /* The engine: one rank's memory and the executor of its step programs.
  *
  * It owns the arenas, knows where every tensor is at every moment, and runs instructions; it knows nothing of models,
- * jobs or files. COMPUTE instructions run at once, in order; GATHER, REDUCE and COPY instructions are submitted in order
- * and run as soon as what they wait for has happened, at the latest when a COMPUTE instruction waits for them. FORWARD,
- * RECOMPUTE and BACKWARD belong to the caller: the engine stops before each, lends a view, and goes on when the caller
- * says it is done. Threads: an engine belongs to one thread. */
+ * jobs or files. COMPUTE instructions run at once, in order; GATHER, REDUCE and COPY instructions are submitted in
+ * order and run as soon as what they wait for has happened, at the latest when a COMPUTE instruction waits for them.
+ * FORWARD, RECOMPUTE and BACKWARD belong to the caller: the engine stops before each, lends a view, and goes on when
+ * the caller says it is done. Threads: an engine belongs to one thread. */
 #ifndef SHD_ENGINE_ENGINE_H
 #define SHD_ENGINE_ENGINE_H
 
@@ -33,13 +33,13 @@ typedef enum shd_save_state {
 typedef struct shd_storage {
     void *user;
     /* Takes what this rank stores of `unit`, which does not change until `saved` says that it may: copied, encoded, or
-     * given up. Returns at once. Where nothing is to be saved, or the unit was taken in an earlier run, it does nothing,
-     * and `saved` says yes. */
+     * given up. Returns at once. Where nothing is to be saved, or the unit was taken in an earlier run, it does
+     * nothing, and `saved` says yes. */
     void (*save)(void *user, int32_t unit);
     bool (*saved)(void *user, int32_t unit);
     shd_save_state (*state)(void *user);
-    /* Collective, once every rank's state is ENDED: makes the checkpoint complete, or does away with it. Fails: what ends
-     * the session; that a save has failed does not. */
+    /* Collective, once every rank's state is ENDED: makes the checkpoint complete, or does away with it. Fails: what
+     * ends the session; that a save has failed does not. */
     sherd_status (*commit)(void *user);
 } shd_storage;
 
@@ -53,7 +53,10 @@ typedef struct shd_engine_config {
     const shd_tensor_rule *rules; /* by tensor; what `optimizer` says of tensors is not asked for */
     double clip;
     sherd_loss_scale loss_scale; /* used with fp16 parameters */
-    const shd_storage *storage;  /* NULL: SAVE and COMMIT do nothing */
+    bool skips_nonfinite;        /* else such a step fails */
+    sherd_judge_fn judge;        /* may be NULL */
+    void *judge_user;
+    const shd_storage *storage; /* NULL: SAVE and COMMIT do nothing */
 } shd_engine_config;
 
 /* What decides the coming steps besides parameters and optimizer state; the same on every rank. */
@@ -78,8 +81,8 @@ void shd_engine_progress(const shd_engine *engine, shd_progress *out);
 void shd_engine_begin(shd_engine *engine, shd_program_kind kind, int64_t step, int64_t target_count);
 
 /* Runs until a FORWARD, RECOMPUTE or BACKWARD is due (*due is it; asking again gives the same) or the program is done
- * (*due is NULL). Fails: COMM and worse; NUMERIC when a step's verdict finds a number that is not finite, with fp16
- * only at the least loss scale. After a failure only destroy is allowed. */
+ * (*due is NULL). Fails: COMM and worse; NUMERIC when a step's verdict finds a number that is not finite, unless such
+ * steps are skipped; with fp16 only at the least loss scale. After a failure only destroy is allowed. */
 sherd_status shd_engine_advance(shd_engine *engine, const shd_instruction **due);
 
 /* The FORWARD, RECOMPUTE or BACKWARD that comes next in the running program, without running anything; NULL when none
@@ -103,8 +106,19 @@ void shd_engine_set_targets(shd_engine *engine, int64_t count);
 /* What the last run has waited for a save, and what its commit took. */
 double shd_engine_save_wait_ms(const shd_engine *engine);
 
-/* What the last run of TRAIN (or, loss, targets and metrics alone, EVALUATE) found; `step` is left to the caller. */
+/* What the last run of TRAIN (or, loss, targets and metrics alone, EVALUATE) found, and how long it took,
+ * or has taken until it failed; `step` is left to the caller. */
 void shd_engine_result(const shd_engine *engine, sherd_step_result *out);
+
+/* The work of a rank up to the last step's verdict, as sherd_step_result.rank_step has it of all. */
+double shd_engine_rank_step_ms(const shd_engine *engine, int32_t rank);
+
+/* Where the first number of a step was that is not finite, for people: "first in rank 1's gradient of h.3, in
+ * micro-step 0". */
+void shd_nonfinite_describe(const shd_plan *plan, const sherd_step_result *result, char *out, size_t bytes);
+
+/* Multiplies the schedule's learning rate by `factor` from the next step on; 1 from create on. */
+void shd_engine_set_lr_factor(shd_engine *engine, double factor);
 
 /* The plan's staging buffer, which is aligned to pages; NULL: there is none. */
 void *shd_engine_staging(const shd_engine *engine);
@@ -124,8 +138,8 @@ typedef struct shd_slice {
  * `visit`. */
 sherd_status shd_engine_visit(shd_engine *engine, int32_t state_index, int32_t shard_of,
                               sherd_status (*visit)(void *user, const shd_slice *slice), void *user);
-/* The same of state `state_index` of the whole tensors that the rank at `place` of the shard group owns: all values of a
- * state make one slice, whose `values` is NULL on other ranks. */
+/* The same of state `state_index` of the whole tensors that the rank at `place` of the shard group owns: all values of
+ * a state make one slice, whose `values` is NULL on other ranks. */
 sherd_status shd_engine_visit_owned(shd_engine *engine, int32_t state_index, int32_t place,
                                     sherd_status (*visit)(void *user, const shd_slice *slice), void *user);
 

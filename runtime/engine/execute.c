@@ -17,6 +17,13 @@ static const shd_collective collective_of[SHD_OPS] = {
     [SHD_OP_COUNT] = SHD_COLLECTIVE_EXCHANGE,
 };
 
+static const shd_activity activity_of[SHD_PROGRAM_KINDS] = {
+    [SHD_PROGRAM_TRAIN] = SHD_ACTIVITY_STEP,
+    [SHD_PROGRAM_EVALUATE] = SHD_ACTIVITY_EVALUATION,
+    [SHD_PROGRAM_PROLOGUE] = SHD_ACTIVITY_SETTING,
+    [SHD_PROGRAM_SAVE] = SHD_ACTIVITY_SAVING,
+};
+
 /* --- an instruction's life: announced, ready, executed, finished -------------------------------------------------- */
 
 /* What the engine stops before: the mathematics is the caller's. */
@@ -25,17 +32,35 @@ static bool is_callers(const shd_instruction *instruction) {
            instruction->op == SHD_OP_BACKWARD;
 }
 
-static sherd_status announce(shd_engine *engine, const shd_instruction *instruction) {
+static bool is_collective(const shd_instruction *instruction) {
     switch (instruction->op) {
     case SHD_OP_GATHER:
     case SHD_OP_GATHER_GRADIENT:
     case SHD_OP_REDUCE:
     case SHD_OP_REDUCE_REPLICAS:
-    case SHD_OP_COUNT:
-        return shd_comm_announce(engine->config.comm, collective_of[instruction->op], instruction->unit_index,
-                                 instruction->bytes);
-    default: return SHERD_OK;
+    case SHD_OP_COUNT: return true;
+    default: return false;
     }
+}
+
+/* Records that it is issued, and tells the peers if they take part. */
+static sherd_status announce(shd_engine *engine, const shd_instruction *instruction) {
+    bool collective = is_collective(instruction);
+    const shd_record record = {
+        .queued_ns = shd_clock_ns(),
+        .bytes = instruction->bytes,
+        .step = engine->recorded_step,
+        .collective = collective ? shd_comm_announced(engine->config.comm) : SHD_RECORD_NO_COLLECTIVE,
+        .unit = instruction->unit_index,
+        .micro_step = instruction->micro_step,
+        .kind = (uint8_t)(SHD_RECORD_INSTRUCTION + (int)instruction->op),
+        .queue = (uint8_t)instruction->queue,
+        .program = (uint8_t)engine->program->kind,
+    };
+    engine->records[instruction - engine->program->instructions] = shd_recorder_add(engine->recorder, &record);
+    if (!collective) return SHERD_OK;
+    return shd_comm_announce(engine->config.comm, collective_of[instruction->op], instruction->unit_index,
+                             instruction->bytes);
 }
 
 static bool is_ready(const shd_engine *engine, const shd_instruction *instruction) {
@@ -92,10 +117,14 @@ static double *time_of(shd_engine *engine, shd_op op) {
 }
 
 static sherd_status run(shd_engine *engine, const shd_instruction *instruction) {
-    double since_ms = shd_clock_ms();
+    ptrdiff_t index = instruction - engine->program->instructions;
+    int64_t since_ns = shd_clock_ns();
+    if (!is_callers(instruction)) shd_recorder_start(engine->recorder, engine->records[index], since_ns);
     SHD_TRY(execute(engine, instruction));
-    *time_of(engine, instruction->op) += shd_clock_ms() - since_ms;
-    engine->done[instruction - engine->program->instructions] = true;
+    int64_t now_ns = shd_clock_ns();
+    shd_recorder_end(engine->recorder, engine->records[index], now_ns);
+    *time_of(engine, instruction->op) += (double)(now_ns - since_ns) * 1e-6;
+    engine->done[index] = true;
     for (int32_t i = 0; i < instruction->signals.count; i++) {
         const shd_signal *signal = &engine->program->signals[instruction->signals.first + i];
         shd_comm_signal(engine->config.comm, (int32_t)signal->counter, signal->unit_index);
@@ -136,8 +165,23 @@ static sherd_status progress(shd_engine *engine, bool *ran) {
     return SHERD_OK;
 }
 
-/* Names what is waited for, in messages: "REDUCE h.3". */
-static void name_wait(const shd_engine *engine, const shd_instruction *instruction, char *out, size_t bytes) {
+/* What holds an instruction up: itself, or of the instructions of other queues that it waits for the one that is first in
+ * its queue. */
+static const shd_instruction *find_blocking(const shd_engine *engine, const shd_instruction *instruction) {
+    const shd_program *program = engine->program;
+    for (int32_t i = 0; i < instruction->waits.count; i++) {
+        int32_t waited = program->waits[instruction->waits.first + i];
+        if (!engine->done[waited])
+            return &program->instructions[shd_queue_front(engine->queues[program->instructions[waited].queue])];
+    }
+    return instruction;
+}
+
+/* Names what is waited for, in messages and for readers of records: "REDUCE h.3". */
+static void name_wait(shd_engine *engine, const shd_instruction *held, char *out, size_t bytes) {
+    const shd_instruction *instruction = find_blocking(engine, held);
+    shd_recorder_await(engine->recorder,
+                       instruction == held ? -1 : engine->records[instruction - engine->program->instructions]);
     const char *unit = instruction->unit_index < 0 ? "" : engine->config.plan->unit_names[instruction->unit_index];
     snprintf(out, bytes, "%s%s%s", shd_op_text(instruction->op), *unit ? " " : "", unit);
 }
@@ -156,26 +200,32 @@ static double counted_ms(const shd_engine *engine) {
     return engine->times.comm_ms + engine->times.optimizer_ms + engine->times.save_ms;
 }
 
-/* One turn of waiting, which counts as what it is spent on; items that run meanwhile count their own time. */
+/* One turn of waiting, which counts as what it is spent on; items that run meanwhile count their own time. `what` is
+ * named when there is nothing else to do; "": something has run since. */
 static sherd_status wait_turn(shd_engine *engine, const shd_instruction *instruction, shd_patience *patience,
-                              const char *what) {
+                              char *what, size_t what_bytes) {
     bool disk = waits_for_disk(engine, instruction), ran;
     double since_ms = shd_clock_ms(), before_ms = counted_ms(engine);
     SHD_TRY(progress(engine, &ran));
+    if (ran) what[0] = 0;
+    if (!ran && !what[0]) name_wait(engine, instruction, what, what_bytes);
     if (ran || disk) *patience = (shd_patience){0};
     if (!ran) SHD_TRY(disk ? shd_engine_await_disk(engine) : shd_comm_pause(engine->config.comm, patience, what));
     double spent_ms = shd_clock_ms() - since_ms - (counted_ms(engine) - before_ms);
     *(disk ? &engine->times.save_ms : &engine->times.comm_ms) += spent_ms;
+    /* Of other programs all counts as other time. */
+    if (!ran && engine->program->kind == SHD_PROGRAM_TRAIN)
+        *(disk ? &engine->clock.other_ms : &engine->clock.wait_ms) += spent_ms;
     return SHERD_OK;
 }
 
 static sherd_status hold_until_ready(shd_engine *engine, const shd_instruction *instruction) {
     if (is_ready(engine, instruction)) return SHERD_OK;
-    char what[128];
-    name_wait(engine, instruction, what, sizeof what);
+    char what[128] = "";
     shd_patience patience = {0};
-    do SHD_TRY(wait_turn(engine, instruction, &patience, what));
+    do SHD_TRY(wait_turn(engine, instruction, &patience, what, sizeof what));
     while (!is_ready(engine, instruction));
+    shd_recorder_await(engine->recorder, -1);
     return SHERD_OK;
 }
 
@@ -187,11 +237,9 @@ static sherd_status finish(shd_engine *engine) {
                             shd_queue_text((shd_queue_id)q));
     int32_t count = SHD_COUNTERS * engine->config.plan->unit_count;
     for (int32_t i = 0; i < count; i++) engine->counter_base[i] += engine->program->raised[i];
-    engine->result.compute_ms = engine->times.compute_ms;
-    engine->result.exposed_comm_ms = engine->times.comm_ms;
-    engine->result.optimizer_ms = engine->times.optimizer_ms;
-    engine->result.save_wait_ms = engine->times.save_ms;
     engine->progress = engine->next_progress;
+    if (engine->program->kind != SHD_PROGRAM_TRAIN) engine->clock.other_ms += shd_clock_ms() - engine->clock.begin_ms;
+    shd_recorder_enter(engine->recorder, SHD_ACTIVITY_BOUNDARY, engine->recorded_step);
     engine->program = NULL;
     return SHERD_OK;
 }
@@ -212,9 +260,14 @@ void shd_engine_begin(shd_engine *engine, shd_program_kind kind, int64_t step, i
     engine->next_progress = engine->progress;
     engine->times = (shd_engine_times){0};
     engine->result = (sherd_step_result){0};
+    engine->clock.begin_ms = shd_clock_ms();
+    engine->loss_suspect = engine->gradient_suspect = (shd_suspect){.rank = -1, .micro_step = -1, .unit = -1};
     shd_exact_sum_clear(&engine->loss);
     for (int32_t m = 0; m < SHERD_METRICS; m++) shd_exact_sum_clear(&engine->metrics[m]);
     shd_exact_sum_clear(&engine->square_sum);
+    shd_exact_sum_clear(&engine->parameter_square_sum);
+    engine->recorded_step = kind == SHD_PROGRAM_TRAIN ? step : step - 1;
+    shd_recorder_enter(engine->recorder, activity_of[kind], engine->recorded_step);
 }
 
 sherd_status shd_engine_advance(shd_engine *engine, const shd_instruction **due) {
@@ -252,7 +305,7 @@ const shd_instruction *shd_engine_next_compute(const shd_engine *engine) {
 }
 
 sherd_status shd_engine_computed(shd_engine *engine) {
-    engine->times.compute_ms += shd_clock_ms() - engine->compute_since_ms;
+    engine->times.compute_ms += (double)(shd_clock_ns() - engine->compute_since_ns) * 1e-6;
     engine->due = false;
     bool ran;
     SHD_TRY(run(engine, &engine->program->instructions[engine->next++]));

@@ -7,18 +7,34 @@
 #include "runtime/engine/engine.h"
 #include "runtime/engine/unit.h"
 
+/* Where a number that is not finite was seen first. */
+typedef struct shd_suspect {
+    int32_t rank; /* -1: nowhere */
+    int32_t micro_step, unit;
+} shd_suspect;
+
 /* What VERDICT carries to every rank. */
 typedef struct shd_verdict {
-    shd_exact_sum loss, square_sum, metrics[SHERD_METRICS];
+    shd_exact_sum loss, square_sum, parameter_square_sum, metrics[SHERD_METRICS];
     int64_t target_count; /* evaluation: this rank's */
     int64_t arena_bytes;
     uint32_t flags;
     shd_save_state save_state;
+    shd_suspect loss_suspect, gradient_suspect; /* in what this rank has computed; in what it has summed */
+    double step_ms, wait_ms;
 } shd_verdict;
 
 typedef struct shd_engine_times {
     double compute_ms, comm_ms, optimizer_ms, save_ms;
 } shd_engine_times;
+
+/* What this rank has done since its last verdict on a step. */
+typedef struct shd_rank_clock {
+    double since_ms; /* 0: there was none */
+    double wait_ms;  /* for other ranks, that of the verdict included */
+    double other_ms; /* for its disk, and in programs that are no steps */
+    double begin_ms; /* of the running program */
+} shd_rank_clock;
 
 struct shd_engine {
     shd_engine_config config;
@@ -29,23 +45,30 @@ struct shd_engine {
     double *partials;        /* planned work memory of norms */
     shd_codebook *codebooks; /* [state_count], of states in INT8; else NULL */
 
+    int64_t recorded_step;  /* the step that runs, or, of other programs, the last that was done; -1: none */
+    shd_recorder *recorder; /* the comm's */
+
     /* The running program. */
     const shd_program *program;
-    bool *done; /* by instruction */
+    bool *done;       /* by instruction */
+    int64_t *records; /* likewise: their numbers in the recorder */
     int32_t next;
     bool due; /* instructions[next] is a compute instruction that the caller is asked for */
     int64_t step;
 
     /* Its sums. */
-    shd_exact_sum loss, square_sum, metrics[SHERD_METRICS];
+    shd_exact_sum loss, square_sum, parameter_square_sum, metrics[SHERD_METRICS];
+    shd_suspect loss_suspect, gradient_suspect;
     int64_t local_targets, target_count;
-    double gradient_scale;                /* what UPDATE multiplies gradients by: clipping, ÷ loss scale */
-    bool skips;                           /* the verdict: UPDATE is to leave everything as it is */
-    bool commits;                         /* the verdict: every rank has written the save that is under way */
+    double gradient_scale; /* what UPDATE multiplies gradients by: clipping, ÷ loss scale */
+    bool skips;            /* the verdict: UPDATE is to leave everything as it is */
+    bool commits;          /* the verdict: every rank has written the save that is under way */
+    double lr_factor;
     shd_progress progress, next_progress; /* the running step's, and what it will leave */
     uint32_t flags;                       /* raised since the last step's verdict */
-    double compute_since_ms;
+    int64_t compute_since_ns;
     shd_engine_times times;
+    shd_rank_clock clock;
     sherd_step_result result;
 
     /* Lent in views. */
@@ -97,7 +120,13 @@ sherd_status shd_engine_gather_gradient(shd_engine *engine, const shd_instructio
 sherd_status shd_engine_reduce(shd_engine *engine, const shd_instruction *instruction);
 sherd_status shd_engine_reduce_replicas(shd_engine *engine, const shd_instruction *instruction);
 sherd_status shd_engine_count(shd_engine *engine);
+
+/* --- judge.c ------------------------------------------------------------------------------------------------------ */
+
 sherd_status shd_engine_verdict(shd_engine *engine);
+/* Remembers the first number that is not finite: among terms of the loss, in a gradient. */
+void shd_engine_suspect_loss(shd_engine *engine);
+void shd_engine_suspect_gradient(shd_engine *engine, const shd_instruction *reduce);
 
 /* --- storage.c ---------------------------------------------------------------------------------------------------- */
 
@@ -121,6 +150,8 @@ void shd_engine_direct(shd_engine *engine, const shd_instruction *instruction);
 
 /* --- update.c ----------------------------------------------------------------------------------------------------- */
 
+/* The learning rate of the running step. */
+double shd_engine_lr(const shd_engine *engine);
 void shd_engine_norm(shd_engine *engine, const shd_instruction *instruction);
 void shd_engine_update(shd_engine *engine, const shd_instruction *instruction);
 

@@ -3,12 +3,20 @@
 #include "runtime/base/arith.h"
 #include "runtime/engine/internal.h"
 
+double shd_engine_lr(const shd_engine *engine) {
+    return shd_schedule_lr(&engine->config.optimizer, engine->step) * engine->lr_factor;
+}
+
 void shd_engine_norm(shd_engine *engine, const shd_instruction *instruction) {
     int32_t group_index = engine->config.plan->units[instruction->unit_index].trainable_group;
     shd_part own = shd_policy_part(&engine->config.plan->policy, &engine->config.plan->groups[group_index]);
     if (own.count == 0) return;
     shd_square_sum(engine->config.pool, shd_engine_accumulator(engine, group_index) + own.first, own.count,
                    engine->partials, &engine->square_sum);
+    /* Gaps between parameters have been zero since their memory was mapped. */
+    const shd_held held = shd_engine_held(engine, group_index, -1, shd_policy_place(&engine->config.plan->policy));
+    shd_square_sum(engine->config.pool, (const float *)(const void *)held.values + own.first, own.count,
+                   engine->partials, &engine->parameter_square_sum);
 }
 
 /* Lends state `state` of the elements from `at` on, counted in all that is held of the group. */
@@ -38,8 +46,7 @@ static bool find_part(const shd_engine *engine, int32_t tensor, own_part *out) {
     const shd_tensor_rule *rule = &engine->config.rules[tensor];
     const shd_held held = shd_engine_held(engine, place->group_index, -1, -1);
     char *copy = shd_engine_copy(engine, place->group_index);
-    own_part part = {.lr = shd_schedule_lr(&engine->config.optimizer, engine->step) * rule->lr_factor,
-                     .weight_decay = rule->weight_decay};
+    own_part part = {.lr = shd_engine_lr(engine) * rule->lr_factor, .weight_decay = rule->weight_decay};
     if (!shd_plan_intersect(plan, tensor, held.first, held.count, &part.first, &part.count)) return false;
     part.at = place->offset_count + part.first - held.first;
     part.parameters = (float *)(void *)held.values + part.at;

@@ -138,3 +138,15 @@ shd_model_work shd_model_work_get(void) {
 }
 
 void shd_model_work_reset(void) { shd_matmul_stats_reset(); }
+
+void shd_model_kernels(char *text, size_t bytes) { shd_ops_kernels(text, bytes); }
+void shd_model_library(char *text, size_t bytes) { shd_ops_library(text, bytes); }
+
+sherd_status shd_model_measure(shd_model_speed *out) {
+    shd_model_speed speed;
+    shd_ops_init_quietly();
+    SHD_TRY(shd_ops_measure(SHERD_FP32, &speed.fp32_gflops));
+    SHD_TRY(shd_ops_measure(SHERD_BF16, &speed.bf16_gflops));
+    *out = speed;
+    return SHERD_OK;
+}

@@ -84,6 +84,22 @@ typedef struct shd_model_work {
 shd_model_work shd_model_work_get(void);
 void shd_model_work_reset(void);
 
+/* Floating-point operations of one token, of mlp one sample, forward and backward: what utilisation is counted by. 6 for
+ * each element of a matrix that it is multiplied by (2 forward, 4 backward), the output layer's among them, tied or not,
+ * and 12·n_layer·d_model·context for attention's scores and sums, as Chowdhery et al. 2022 (PaLM, appendix B) have it:
+ * causal masks are not taken off, nor is anything added for what is computed twice. Looking up embeddings, norms,
+ * activations and biases count for nothing. */
+double shd_model_flop(const shd_model_config *config);
+
+/* What runs products and other kernels in this process, in words; the library for products, with its version. */
+void shd_model_kernels(char *text, size_t bytes);
+void shd_model_library(char *text, size_t bytes);
+/* What one thread reaches in large products, measured for a tenth of a second. Fails: MEMORY. */
+typedef struct shd_model_speed {
+    double fp32_gflops, bf16_gflops;
+} shd_model_speed;
+sherd_status shd_model_measure(shd_model_speed *out);
+
 /* Random initialisation: weights of two or more dimensions normal with σ 0.02 (residual projections
  * 0.02/√(2·n_layer)), norm gains 1, biases 0; of mlp σ √(2/inputs of the layer), in the output layer √(1/inputs). Each
  * value is a function of seed, tensor name and element index alone. A sherd_fill_fn. */

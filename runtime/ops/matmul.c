@@ -17,6 +17,7 @@
 #include <assert.h>
 #include <cblas.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <string.h>
 
 /* The tiles' bounds, and how many are wanted, so that some threads can share them evenly. Every tile packs its operands
@@ -42,11 +43,24 @@ typedef struct tile {
 
 void shd_ops_init_quietly(void) { openblas_set_num_threads(1); }
 
+void shd_ops_kernels(char *text, size_t bytes) {
+    snprintf(text, bytes, "kernels: %s; products: OpenBLAS, %s; of bf16: %s, of fp16: %s",
+             shd_kernels_get(SHERD_FP32)->name, openblas_get_corename(), shd_half_product_name(SHERD_BF16),
+             shd_half_product_name(SHERD_FP16));
+}
+
+/* "OpenBLAS 0.3.21": the first two words of what it says of itself. */
+void shd_ops_library(char *text, size_t bytes) {
+    const char *config = openblas_get_config(), *space = strchr(config, ' ');
+    size_t length = space ? (size_t)(space - config) + 1 + strcspn(space + 1, " ") : strlen(config);
+    snprintf(text, bytes, "%.*s", (int)length, config);
+}
+
 void shd_ops_init(void) {
+    char text[256];
     shd_ops_init_quietly();
-    shd_log(SHERD_LOG_INFO, "kernels: %s; products: OpenBLAS, %s; of bf16: %s, of fp16: %s",
-            shd_kernels_get(SHERD_FP32)->name, openblas_get_corename(), shd_half_product_name(SHERD_BF16),
-            shd_half_product_name(SHERD_FP16));
+    shd_ops_kernels(text, sizeof text);
+    shd_log(SHERD_LOG_INFO, "%s", text);
 }
 
 /* The length of pieces that cut `size` in `pieces` nearly equal ones, in whole steps. */

@@ -16,6 +16,7 @@
 
 #include <sherd/dtype.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 /* What every operation is given. Owns: borrows all of it. */
@@ -30,6 +31,11 @@ typedef struct shd_math {
 void shd_ops_init(void);
 /* The same without a word, for a library that multiplies in somebody else's process. */
 void shd_ops_init_quietly(void);
+/* Which kernels and products this process runs, in words, and which library multiplies, with its version. */
+void shd_ops_kernels(char *text, size_t bytes);
+void shd_ops_library(char *text, size_t bytes);
+/* What one thread reaches in products of 512×512 matrices, measured for some 30 ms. After shd_ops_init. Fails: MEMORY. */
+sherd_status shd_ops_measure(sherd_dtype dtype, double *gflops);
 
 /* c[m,n] = (accumulate ? c : 0) + op(a)·op(b) + bias + residual. In 16 bits with c of that type, accumulate and residual
  * exclude each other. */

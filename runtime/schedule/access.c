@@ -213,11 +213,23 @@ void shd_access_reduce_replicas(shd_builder *builder, int32_t unit) {
     touch(builder, SHD_ACCESS_WRITE, group->accumulator_buffer, own.first, own.count);
 }
 
+/* What this rank stores of the parameters: the own shard, of the masters where there are any. */
+static void read_own_parameters(shd_builder *builder, const shd_group *group) {
+    bool full = builder->plan->policy.stage == 0;
+    if (group->master_buffer >= 0)
+        touch_shard(builder, SHD_ACCESS_READ, group->master_buffer, group, full);
+    else if (group->parameters_buffer >= 0)
+        touch_shard(builder, SHD_ACCESS_READ, group->parameters_buffer, group, true);
+    else
+        touch_shard(builder, SHD_ACCESS_READ, group->shard_buffer, group, false);
+}
+
 void shd_access_norm(shd_builder *builder, int32_t unit) {
     const shd_plan *plan = builder->plan;
     const shd_group *group = &plan->groups[plan->units[unit].trainable_group];
     shd_part own = part_bytes(plan, group, own_replica(plan));
     touch(builder, SHD_ACCESS_READ, group->accumulator_buffer, own.first, own.count);
+    read_own_parameters(builder, group);
     touch(builder, SHD_ACCESS_WRITE, plan->partials_buffer, 0,
           shd_policy_part(&plan->policy, group).count / SHD_BLOCK_COUNT * (int64_t)sizeof(double));
 }
@@ -368,12 +380,7 @@ static void read_stored(shd_builder *builder, int32_t group_index) {
     if (group_index < 0) return;
     const shd_plan *plan = builder->plan;
     const shd_group *group = &plan->groups[group_index];
-    if (group->master_buffer >= 0)
-        touch_shard(builder, SHD_ACCESS_READ, group->master_buffer, group, plan->policy.stage == 0);
-    else if (group->parameters_buffer >= 0)
-        touch_shard(builder, SHD_ACCESS_READ, group->parameters_buffer, group, true);
-    else
-        touch_shard(builder, SHD_ACCESS_READ, group->shard_buffer, group, false);
+    read_own_parameters(builder, group);
     for (int32_t s = 0; group->trainable && s < plan->policy.state_count; s++) read_state(builder, group, s);
 }
 

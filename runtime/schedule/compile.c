@@ -477,7 +477,7 @@ static bool compiler_init(compiler *c, const shd_plan *plan, shd_program_kind ki
     return true;
 }
 
-sherd_status shd_program_compile(const shd_plan *plan, shd_program_kind kind, int32_t micro_steps, bool clip,
+sherd_status shd_program_compile(const shd_plan *plan, shd_program_kind kind, int32_t micro_steps, bool late,
                                  shd_program **out) {
     if (kind < 0 || kind >= SHD_PROGRAM_KINDS)
         return shd_fail(SHERD_ARGUMENT, "there is no program of kind %d", (int)kind);
@@ -485,7 +485,7 @@ sherd_status shd_program_compile(const shd_plan *plan, shd_program_kind kind, in
         return shd_fail(SHERD_ARGUMENT, "a program of %d micro-steps: at least 1 is needed", (int)micro_steps);
     compiler c;
     sherd_status status;
-    bool late_updates = clip || plan->has_owners || plan->policy.parameter_dtype == SHERD_FP16;
+    bool late_updates = late || plan->has_owners || plan->policy.parameter_dtype == SHERD_FP16;
     if (compiler_init(&c, plan, kind, micro_steps, late_updates)) {
         emit(&c);
         status = shd_builder_finish(&c.builder, out);

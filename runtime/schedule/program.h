@@ -164,8 +164,9 @@ typedef struct shd_program {
  * together.
  *
  * TRAIN: COUNT; `micro_steps` ≥ 1 times the events of the plan, the last time with the sums over the replicas; NORM of
- * every unit; VERDICT. UPDATE follows VERDICT with `clip`, with whole tensors, and in fp16, whose steps may be skipped;
- * else UPDATE u follows NORM u inside backward, and all come before VERDICT.
+ * every unit; VERDICT. UPDATE follows VERDICT with `late` (gradients are clipped, or a step may be skipped), with
+ * whole tensors, and in fp16, whose steps may be skipped in any case; else UPDATE u follows NORM u inside backward, and
+ * all come before VERDICT.
  * EVALUATE: forward only, `micro_steps` ≥ 1 times, then VERDICT.
  * PROLOGUE: run once after fill or load, when every rank has set its shards. `micro_steps` does not matter to it.
  * SAVE: SAVE of every unit, then COMMIT: a save that is waited for, between steps. The same holds of `micro_steps`.
@@ -182,7 +183,7 @@ typedef struct shd_program {
  *   at stage 3                      by a GATHER for each residency of the plan, in the plan's order
  *
  * Fails: ARGUMENT, MEMORY. Destroy *out with shd_program_destroy. */
-sherd_status shd_program_compile(const shd_plan *plan, shd_program_kind kind, int32_t micro_steps, bool clip,
+sherd_status shd_program_compile(const shd_plan *plan, shd_program_kind kind, int32_t micro_steps, bool late,
                                  shd_program **out);
 /* Accepts NULL. */
 void shd_program_destroy(shd_program *program);

@@ -66,6 +66,7 @@ struct sherd_session {
     shd_tensor_rule *rules; /* by tensor */
     shd_program *programs[SHD_PROGRAM_KINDS];
     shd_comm *comm;
+    shd_recorder *recorder; /* as it was given; NULL: none was */
     shd_engine *engine;
     int64_t step_count;
     int64_t start_step; /* what the last fill or load set it to */

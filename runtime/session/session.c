@@ -51,7 +51,8 @@ static sherd_status compile_kind(sherd_session *session, host_programs *host, sh
     int32_t micro_steps = micro_steps_of(&session->options, kind);
     if (micro_steps == 0) return SHERD_OK;
     for (int32_t r = 0; r < host->rank_count; r++)
-        SHD_TRY(shd_program_compile(host->plans[r], kind, micro_steps, session->options.clip > 0, &host->programs[r]));
+        SHD_TRY(shd_program_compile(host->plans[r], kind, micro_steps, shd_options_update_late(&session->options),
+                                    &host->programs[r]));
     SHD_TRY(shd_program_verify((const shd_plan *const *)host->plans, (const shd_program *const *)host->programs,
                                host->rank_count, NULL));
     for (int32_t r = 0; r < host->rank_count; r++) {
@@ -88,6 +89,7 @@ static uint64_t fingerprint(const sherd_session *session) {
                              optimizer->decay, shd_schedule_warmup_steps(optimizer), optimizer->total_steps,
                              optimizer->decay_steps, optimizer->ns_steps, optimizer->adjust_lr);
     hash = shd_hash_bytes(hash, numbers, sizeof numbers);
+    hash = SHD_HASH(hash, session->options.on_nonfinite, session->options.judge != NULL);
     const sherd_loss_scale *scale = &session->options.loss_scale;
     const double scales[] = {scale->initial, scale->minimum, scale->growth_interval, scale->hysteresis};
     if (session->options.precision == SHERD_FP16) hash = shd_hash_bytes(hash, scales, sizeof scales);
@@ -116,6 +118,7 @@ static sherd_status meet(sherd_session *session) {
         .timeout_s = options->timeout_s,
         .start_timeout_s = options->start_timeout_s,
         .pool = session->pool,
+        .recorder = session->recorder,
     };
     return shd_comm_create(&config, &session->comm);
 }
@@ -141,6 +144,9 @@ static sherd_status start_engine(sherd_session *session) {
         .rules = session->rules,
         .clip = session->options.clip,
         .loss_scale = session->options.loss_scale,
+        .skips_nonfinite = session->options.on_nonfinite == SHERD_NONFINITE_SKIP,
+        .judge = session->options.judge,
+        .judge_user = session->options.judge_user,
         .storage = &session->save.storage,
     };
     session->save.storage = shd_session_storage(session);
@@ -195,6 +201,11 @@ static sherd_status init(sherd_session *session, const sherd_model *model) {
 }
 
 sherd_status sherd_session_create(const sherd_options *options, const sherd_model *model, sherd_session **out) {
+    return shd_session_create_recorded(options, model, NULL, out);
+}
+
+sherd_status shd_session_create_recorded(const sherd_options *options, const sherd_model *model, shd_recorder *recorder,
+                                         sherd_session **out) {
     if (!options || !model || !out)
         return shd_fail(SHERD_ARGUMENT, "sherd_session_create needs options, a model and a place for the session");
     SHD_TRY(shd_options_check(options));
@@ -204,6 +215,7 @@ sherd_status sherd_session_create(const sherd_options *options, const sherd_mode
     sherd_session *session = shd_alloc(1, sizeof *session);
     if (!session) return shd_fail(SHERD_MEMORY, "no memory for a session");
     session->options = *options;
+    session->recorder = recorder;
     sherd_status status = init(session, model);
     session->options.rendezvous = NULL;
     if (status == SHERD_OK) {
@@ -230,7 +242,26 @@ void sherd_session_destroy(sherd_session *session) {
 }
 
 shd_pool *shd_session_pool(sherd_session *session) { return session->pool; }
+shd_recorder *shd_session_recorder(const sherd_session *session) { return shd_comm_recorder(session->comm); }
 const shd_plan *shd_session_plan(const sherd_session *session) { return session->plan; }
+
+void shd_session_set_lr_factor(sherd_session *session, double factor) {
+    shd_engine_set_lr_factor(session->engine, factor);
+}
+
+void shd_session_found(const sherd_session *session, sherd_step_result *out) {
+    shd_engine_result(session->engine, out);
+}
+
+void shd_session_describe_nonfinite(const sherd_session *session, const sherd_step_result *result, char *out,
+                                    size_t bytes) {
+    shd_nonfinite_describe(session->plan, result, out, bytes);
+}
+
+double shd_session_rank_step_ms(const sherd_session *session, int32_t rank) {
+    return shd_engine_rank_step_ms(session->engine, rank);
+}
+
 int64_t sherd_session_step_count(const sherd_session *session) { return session->step_count; }
 
 void sherd_session_traffic(const sherd_session *session, sherd_traffic *out) {

@@ -69,8 +69,14 @@ sherd_status shd_options_check(const sherd_options *options) {
                         "timeout_s (run.timeout_s) is %g and start_timeout_s (run.start_timeout_s) %g; "
                         "both must be positive numbers of seconds",
                         options->timeout_s, options->start_timeout_s);
+    SHD_TRY(check_range("on_nonfinite (run.on_nonfinite)", options->on_nonfinite, SHERD_NONFINITE_ABORT,
+                        SHERD_NONFINITE_SKIP));
     SHD_TRY(check_checkpoint(&options->checkpoint));
     return shd_optimizer_check(&options->optimizer);
+}
+
+bool shd_options_update_late(const sherd_options *options) {
+    return options->clip > 0 || options->on_nonfinite == SHERD_NONFINITE_SKIP || options->judge;
 }
 
 sherd_status shd_options_rules(const sherd_optimizer *optimizer, const sherd_model *model, shd_tensor_rule *rules,

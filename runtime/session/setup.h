@@ -5,6 +5,7 @@
 
 #include "io/checkpoint.h"
 #include "optim/rules.h"
+#include "runtime/comm/recorder.h"
 #include "runtime/device/pool.h"
 #include "runtime/schedule/program.h"
 #include "shard/plan.h"
@@ -33,10 +34,30 @@ sherd_status shd_options_plan(const sherd_options *options, const sherd_model *m
 sherd_status shd_checkpoint_fits(const shd_checkpoint *checkpoint, const sherd_options *options, const shd_plan *plan,
                                  const sherd_load *load);
 
+/* Whether UPDATE is to follow VERDICT, which may say that nothing is updated, or by how much gradients are clipped. */
+bool shd_options_update_late(const sherd_options *options);
+
+/* sherd_session_create with a flight recorder that the ranks have had since they started; borrowed for the session's life.
+ * NULL: they make one when they meet. */
+sherd_status shd_session_create_recorded(const sherd_options *options, const sherd_model *model, shd_recorder *recorder,
+                                         sherd_session **out);
+
 /* The pool of a session, for model code that runs inside its brackets. Borrowed. */
 shd_pool *shd_session_pool(sherd_session *session);
+/* The flight recorder with this rank's part. Borrowed. */
+shd_recorder *shd_session_recorder(const sherd_session *session);
 /* Its plan. Borrowed. */
 const shd_plan *shd_session_plan(const sherd_session *session);
+
+/* Multiplies the learning rates of the coming steps; 1 from create on, and no part of checkpoints. The same on every rank. */
+void shd_session_set_lr_factor(sherd_session *session, double factor);
+/* What the verdict on the last step was, also where sherd_step has failed by it with NUMERIC. */
+void shd_session_found(const sherd_session *session, sherd_step_result *out);
+/* Where in that step the first number was that is not finite, for people. */
+void shd_session_describe_nonfinite(const sherd_session *session, const sherd_step_result *result, char *out,
+                                    size_t bytes);
+/* The time that rank `rank` spent on work of its own up to the last step's verdict, since the one before. */
+double shd_session_rank_step_ms(const sherd_session *session, int32_t rank);
 
 /* Makes sure that every rank has the same `value`, a hash of what they must share beyond the session's options; `what`
  * names it: "data". Collective; at any moment but inside a step or evaluation. Fails: DATA on all ranks alike (the

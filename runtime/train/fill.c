@@ -34,9 +34,9 @@ static sherd_status compare_choice(const shd_fill_config *config, const shd_resu
 }
 
 /* A file that cannot be read may be as good as any, so only a person may pass over it. */
-static sherd_status advise(const shd_fill_config *config, const shd_resume *from, sherd_status status) {
+static sherd_status advise(const shd_resume *from, sherd_status status) {
     char cause[1000];
-    if (status != SHERD_IO || !shd_resume_has_older(config->job, from)) return status;
+    if (status != SHERD_IO || !shd_resume_has_older(from)) return status;
     snprintf(cause, sizeof cause, "%s", sherd_last_error());
     return shd_fail(status, "%s; where it stays so, checkpoint.resume: PATH goes on from an older one", cause);
 }
@@ -45,8 +45,8 @@ static sherd_status advise(const shd_fill_config *config, const shd_resume *from
 static sherd_status load_whole(const shd_fill_config *config, shd_resume *from) {
     for (;;) {
         sherd_status status = sherd_session_load(config->session, from->path, NULL);
-        if (status != SHERD_DATA || !shd_resume_has_older(config->job, from)) return advise(config, from, status);
-        SHD_TRY(shd_resume_find_older(config->job, config->dataset, config->report, from));
+        if (status != SHERD_DATA || !shd_resume_has_older(from)) return advise(from, status);
+        SHD_TRY(shd_resume_find_older(config->job, config->dataset, config->report, config->oldest, from));
         SHD_TRY(compare_choice(config, from));
     }
 }

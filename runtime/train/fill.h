@@ -13,6 +13,7 @@ typedef struct shd_fill_config {
     const shd_model *model;     /* the session's */
     sherd_session *session;
     shd_resume_report report;
+    const shd_resume *oldest; /* as shd_resume_find_older; NULL at a run's start */
 } shd_fill_config;
 
 /* Gives the session its parameters, and when it goes on its optimizer state and step count. `from` is where the run starts,

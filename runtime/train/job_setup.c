@@ -3,6 +3,7 @@
 #include "runtime/base/arith.h"
 #include "runtime/base/dtype.h"
 #include "runtime/base/status.h"
+#include "runtime/train/safety.h"
 
 #include <sched.h>
 #include <stdio.h>
@@ -70,6 +71,8 @@ void shd_job_options(const shd_job *job, sherd_options *out) {
                                          .hysteresis = (int32_t)job->loss_scale.hysteresis};
     out->optimizer = make_optimizer(job);
     out->threads = shd_job_threads(job);
+    out->on_nonfinite = job->run.on_nonfinite == SHD_ON_NONFINITE_ABORT ? SHERD_NONFINITE_ABORT : SHERD_NONFINITE_SKIP;
+    if (shd_safety_has_judge(job)) out->judge = shd_safety_judge;
     out->timeout_s = job->run.timeout_s;
     out->start_timeout_s = job->run.start_timeout_s;
     out->checkpoint.compression = (int32_t)job->checkpoint.compression;
@@ -167,5 +170,5 @@ shd_precision_words shd_precision_text(const shd_policy *policy) {
 sherd_status shd_job_program(const shd_job *job, const shd_plan *plan, shd_program_kind kind, shd_program **out) {
     sherd_options options;
     shd_job_options(job, &options);
-    return shd_program_compile(plan, kind, options.micro_steps, options.clip > 0, out);
+    return shd_program_compile(plan, kind, options.micro_steps, shd_options_update_late(&options), out);
 }

@@ -89,8 +89,7 @@ static sherd_status look(const shd_job *job, const output *out, char above[SHD_P
     return access(above, W_OK | X_OK) == 0 ? SHERD_OK : refuse(job, out, "cannot write in", above, errno);
 }
 
-/* What a checkpoint stores. */
-static int64_t count_stored_bytes(const shd_plan *plan) {
+int64_t shd_preflight_checkpoint_bytes(const shd_plan *plan) {
     int64_t bytes = plan->parameter_count * SHD_FLOAT_BYTES;
     for (int32_t t = 0; t < plan->tensor_count; t++) {
         const shd_tensor_place *place = &plan->places[t];
@@ -112,39 +111,35 @@ static int64_t count_bytes_there(const char *dir) {
     return bytes;
 }
 
-/* Of one save that is refused when there is no room, of the ones that will stay only said: compression makes them
- * smaller, and others may make room. */
-static sherd_status check_room(const shd_job *job, const shd_plan *plan, const char *above, bool tells) {
+/* One save is refused when there is no room for it; of those that will stay the caller may say something: compression
+ * makes them smaller, and others may make room. */
+static sherd_status check_room(const shd_job *job, const shd_plan *plan, shd_preflight_room *room) {
     struct statvfs about;
-    int64_t wanted = count_stored_bytes(plan), all;
+    room->one_bytes = shd_preflight_checkpoint_bytes(plan);
     /* A file system that does not tell may have room. */
-    if (statvfs(above, &about) != 0 || about.f_blocks == 0) return SHERD_OK;
-    int64_t there = (int64_t)about.f_bavail * (int64_t)about.f_frsize;
-    if (wanted > there)
+    if (statvfs(room->folder, &about) != 0 || about.f_blocks == 0) return SHERD_OK;
+    room->there_bytes = (int64_t)about.f_bavail * (int64_t)about.f_frsize;
+    if (room->one_bytes > room->there_bytes)
         return shd_job_fail_within(
             job,
             shd_fail(SHERD_DATA,
                      "checkpoint.dir is %s, which has %lld bytes free, but one checkpoint takes %lld; make room, or "
                      "set checkpoint.dir to where there is some",
-                     job->checkpoint.dir, (long long)there, (long long)wanted));
-    if (!tells || job->checkpoint.keep == 0 || !shd_mul_checked(wanted, job->checkpoint.keep + 1, &all))
-        return SHERD_OK;
-    int64_t taken = count_bytes_there(job->checkpoint.dir);
-    if (all - taken > there)
-        shd_log(
-            SHERD_LOG_WARN,
-            "checkpoint.dir is %s, which has %lld bytes free; checkpoint.keep %lld and the one being written may take "
-            "%lld together, %lld of them are taken",
-            job->checkpoint.dir, (long long)there, (long long)job->checkpoint.keep, (long long)all, (long long)taken);
+                     job->checkpoint.dir, (long long)room->there_bytes, (long long)room->one_bytes));
+    int64_t all_bytes;
+    if (job->checkpoint.keep > 0 && shd_mul_checked(room->one_bytes, job->checkpoint.keep + 1, &all_bytes)) {
+        room->all_bytes = all_bytes;
+        room->taken_bytes = count_bytes_there(job->checkpoint.dir);
+    }
     return SHERD_OK;
 }
 
-sherd_status shd_preflight_outputs(const shd_job *job, const shd_plan *plan, bool tells) {
+sherd_status shd_preflight_outputs(const shd_job *job, const shd_plan *plan, shd_preflight_room *room) {
     const output checkpoints = {"checkpoint.dir", job->checkpoint.dir}, logs = {"log.dir", job->log.dir};
-    char above[SHD_PATH_BYTES];
-    SHD_TRY(look(job, &logs, above));
-    SHD_TRY(look(job, &checkpoints, above));
-    return check_room(job, plan, above, tells);
+    *room = (shd_preflight_room){.there_bytes = -1};
+    SHD_TRY(look(job, &logs, room->folder));
+    SHD_TRY(look(job, &checkpoints, room->folder));
+    return check_room(job, plan, room);
 }
 
 /* --- claiming them ------------------------------------------------------------------------------------------------ */
@@ -176,6 +171,24 @@ static sherd_status refuse_second(const output *out, int file) {
     return shd_fail(SHERD_IO,
                     "%s is %s, which another job writes to (process %lld); wait for its end, or set another run.dir",
                     out->key, out->path, got > 0 ? strtoll(holder, NULL, 10) : 0);
+}
+
+sherd_status shd_preflight_claimable(const shd_job *job, bool *known) {
+    const output outputs[] = {{"checkpoint.dir", job->checkpoint.dir}, {"log.dir", job->log.dir}};
+    bool all_known = true;
+    for (int i = 0; i < 2; i++) {
+        char path[SHD_PATH_BYTES];
+        SHD_TRY(shd_path_make(path, "%s/.sherd-lock", outputs[i].path));
+        int file = open(path, O_RDONLY | O_CLOEXEC);
+        if (file < 0) continue;
+        bool locked = flock(file, LOCK_SH | LOCK_NB) == 0, held = !locked && errno == EWOULDBLOCK;
+        all_known &= locked || held;
+        sherd_status status = held ? refuse_second(&outputs[i], file) : SHERD_OK;
+        close(file);
+        SHD_TRY(status);
+    }
+    *known = all_known;
+    return SHERD_OK;
 }
 
 static void sign(int file) {

@@ -22,7 +22,8 @@ typedef struct resume_search {
     const shd_job *job;
     const shd_dataset *dataset;
     shd_resume_report report;
-    int64_t below; /* only checkpoints of fewer steps */
+    int64_t below;            /* only checkpoints of fewer steps, */
+    const shd_resume *oldest; /* and of more than this one, to be taken where none is whole; NULL: there is none */
 } resume_search;
 
 /* What is wrong with the newest of the checkpoints that are damaged; "": none is. */
@@ -64,7 +65,7 @@ static json_t *schedule_json(const shd_job *job, int64_t step) {
 }
 
 static json_t *note_json(const shd_job *job, const char *job_text, const shd_dataset *dataset,
-                         const shd_resume_place *place) {
+                         const shd_resume_place *place, const shd_safety_state *safety) {
     json_t *note = json_object(), *data = json_object();
     bool mixed = shd_dataset_source_count(dataset) > 1;
     bool good = note && data && add(data, "tokens", json_integer(shd_dataset_token_count(dataset))) &&
@@ -73,7 +74,8 @@ static json_t *note_json(const shd_job *job, const char *job_text, const shd_dat
                 add(note, "job", json_loads(job_text, 0, NULL)) &&
                 add(note, "sequence", json_integer(place->sequence)) &&
                 add(note, "tokens_seen", json_integer(place->tokens_seen)) && add(note, "rng", rng_json(job)) &&
-                add(note, "schedule", schedule_json(job, place->step)) && json_object_set(note, "data", data) == 0;
+                add(note, "schedule", schedule_json(job, place->step)) &&
+                add(note, "safety", shd_safety_json(safety)) && json_object_set(note, "data", data) == 0;
     json_decref(data);
     if (good) return note;
     json_decref(note);
@@ -81,10 +83,10 @@ static json_t *note_json(const shd_job *job, const char *job_text, const shd_dat
 }
 
 sherd_status shd_resume_note(const shd_job *job, const shd_dataset *dataset, const shd_resume_place *place,
-                             char **out) {
+                             const shd_safety_state *safety, char **out) {
     char *job_text;
     SHD_TRY(shd_job_resolved_json(job, &job_text));
-    json_t *note = note_json(job, job_text, dataset, place);
+    json_t *note = note_json(job, job_text, dataset, place, safety);
     shd_job_text_free(job_text);
     if (!note) return shd_fail(SHERD_MEMORY, "no memory for the note of a checkpoint");
     sherd_status status = shd_json_print(note, 0, out);
@@ -134,14 +136,15 @@ static sherd_status check_fit(const shd_checkpoint *checkpoint, const shd_job *j
     return status;
 }
 
-static sherd_status read_note(const json_t *note, const resume_search *search, shd_resume_place *out) {
-    SHD_TRY(shd_json_int(note, "sequence", 0, INT64_MAX, &out->sequence));
-    SHD_TRY(shd_json_int(note, "tokens_seen", 0, INT64_MAX, &out->tokens_seen));
-    return shd_note_compare(note, search->job, search->dataset, out->sequence, search->report == SHD_REPORT_ALL);
+static sherd_status read_note(const json_t *note, const resume_search *search, shd_resume *out) {
+    SHD_TRY(shd_json_int(note, "sequence", 0, INT64_MAX, &out->place.sequence));
+    SHD_TRY(shd_json_int(note, "tokens_seen", 0, INT64_MAX, &out->place.tokens_seen));
+    SHD_TRY(shd_safety_read(json_object_get(note, "safety"), search->job, &out->safety));
+    return shd_note_compare(note, search->job, search->dataset, out->place.sequence, search->report == SHD_REPORT_ALL);
 }
 
 /* What the note has against the job. */
-static sherd_status compare_note(const shd_checkpoint *checkpoint, const resume_search *search, shd_resume_place *out) {
+static sherd_status compare_note(const shd_checkpoint *checkpoint, const resume_search *search, shd_resume *out) {
     const char *text = shd_checkpoint_content(checkpoint)->note;
     json_t *note;
     SHD_TRY(shd_json_parse(text, (int64_t)strlen(text), &note));
@@ -164,7 +167,7 @@ static sherd_status check_states(const shd_checkpoint *checkpoint) {
 static sherd_status adopt(const shd_checkpoint *checkpoint, const resume_search *search, shd_resume *out) {
     shd_resume found = {.place.step = shd_checkpoint_content(checkpoint)->step};
     SHD_TRY(check_states(checkpoint));
-    SHD_TRY(compare_note(checkpoint, search, &found.place));
+    SHD_TRY(compare_note(checkpoint, search, &found));
     if (found.place.step < search->job->train.steps) SHD_TRY(check_fit(checkpoint, search->job, &found));
     found.path = shd_strdup(shd_checkpoint_path(checkpoint));
     if (!found.path) return shd_fail(SHERD_MEMORY, "no memory for a path");
@@ -223,11 +226,13 @@ static sherd_status try_candidate(const char *path, const resume_search *search,
 
 static sherd_status walk(const shd_checkpoint_list *list, const resume_search *search, first_damage *damage,
                          shd_resume *out) {
+    int64_t above = search->oldest ? search->oldest->place.step : -1;
     for (int64_t i = list->count; i-- > 0 && !out->path;) {
         const shd_checkpoint_entry *entry = &list->entries[i];
-        if (entry->is_step && entry->step < search->below) SHD_TRY(try_candidate(entry->path, search, damage, out));
+        if (entry->is_step && entry->step > above && entry->step < search->below)
+            SHD_TRY(try_candidate(entry->path, search, damage, out));
     }
-    if (out->path || !damage->cause[0]) return SHERD_OK;
+    if (out->path || !damage->cause[0] || search->oldest) return SHERD_OK;
     return shd_fail(SHERD_DATA,
                     "%s; no checkpoint in %s is whole; to start from the beginning beside them, say checkpoint.resume: "
                     "never, or take another checkpoint.dir",
@@ -262,12 +267,21 @@ static sherd_status warn_of_leftovers(const shd_job *job, shd_resume_report repo
 
 /* Takes parameters alone from it. */
 static sherd_status adopt_weights(const shd_checkpoint *checkpoint, const resume_search *search, shd_resume *out) {
-    shd_resume found = {.weights_only = true};
+    shd_resume found = {.weights_only = true, .safety = shd_safety_start(search->job)};
     SHD_TRY(check_fit(checkpoint, search->job, &found));
     found.path = shd_strdup(shd_checkpoint_path(checkpoint));
     if (!found.path) return shd_fail(SHERD_MEMORY, "no memory for a path");
     *out = found;
     return SHERD_OK;
+}
+
+sherd_status shd_resume_take(const shd_job *job, const shd_dataset *dataset, const char *path, shd_resume *out) {
+    const resume_search search = {.job = job, .dataset = dataset, .below = INT64_MAX};
+    shd_checkpoint *checkpoint;
+    SHD_TRY(shd_checkpoint_open(path, &checkpoint));
+    sherd_status status = adopt(checkpoint, &search, out);
+    shd_checkpoint_close(checkpoint);
+    return status;
 }
 
 /* Exactly what was asked for, or nothing. */
@@ -282,13 +296,14 @@ static sherd_status find_asked(const resume_search *search, const char *asked, s
     bool weights_only = search->job->checkpoint.resume_weights_only;
     status = weights_only ? adopt_weights(checkpoint, search, out) : adopt(checkpoint, search, out);
     shd_checkpoint_close(checkpoint);
+    if (status == SHERD_OK) out->named = true;
     return status;
 }
 
 static sherd_status find(const resume_search *search, shd_resume *out) {
     const shd_job *job = search->job;
     const char *asked = job->checkpoint.resume.path;
-    *out = (shd_resume){0};
+    *out = (shd_resume){.safety = shd_safety_start(job)};
     if (!asked && job->checkpoint.resume.word == SHD_RESUME_NEVER) return warn_of_leftovers(job, search->report);
     if (asked && !job->checkpoint.resume_weights_only) return find_asked(search, asked, out);
     first_damage damage = {""};
@@ -307,21 +322,28 @@ sherd_status shd_resume_find(const shd_job *job, const shd_dataset *dataset, shd
     return refused(find(&search, out));
 }
 
-bool shd_resume_has_older(const shd_job *job, const shd_resume *resume) {
-    return resume->path && !resume->weights_only &&
-           (!job->checkpoint.resume.path || job->checkpoint.resume_weights_only);
-}
+bool shd_resume_has_older(const shd_resume *resume) { return resume->path && !resume->named; }
 
 sherd_status shd_resume_find_older(const shd_job *job, const shd_dataset *dataset, shd_resume_report report,
-                                   shd_resume *resume) {
+                                   const shd_resume *oldest, shd_resume *resume) {
     shd_resume older = {0};
-    const resume_search search = {.job = job, .dataset = dataset, .report = report, .below = resume->place.step};
+    const resume_search search = {
+        .job = job, .dataset = dataset, .report = report, .below = resume->place.step, .oldest = oldest};
     first_damage damage = {""};
     pass_over(resume->path, &search, &damage);
     sherd_status status = find_own(&search, &damage, &older);
+    if (status == SHERD_OK && oldest && !older.path) status = shd_resume_copy(oldest, &older);
     if (status != SHERD_OK) return refused(status);
     shd_resume_fini(resume);
     *resume = older;
+    return SHERD_OK;
+}
+
+sherd_status shd_resume_copy(const shd_resume *resume, shd_resume *out) {
+    char *path = resume->path ? shd_strdup(resume->path) : NULL;
+    if (resume->path && !path) return shd_fail(SHERD_MEMORY, "no memory for a path");
+    *out = *resume;
+    out->path = path;
     return SHERD_OK;
 }
 

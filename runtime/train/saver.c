@@ -1,5 +1,6 @@
 #include "runtime/train/saver.h"
 
+#include "io/events.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/log.h"
 #include "runtime/base/memory.h"
@@ -34,6 +35,9 @@ static void mark(shd_saver *saver, bool saving) {
     if (saver->hooks->saving) saver->hooks->saving(saver->hooks->user, saving);
 }
 
+/* Where events are told: by the rank that speaks. */
+static const char *event_dir(const shd_saver *saver) { return saver->speaks ? saver->job->log.dir : NULL; }
+
 static void log_saved(const shd_saver *saver, const sherd_save_result *result) {
     double raw = (double)result->raw_bytes, stored = (double)result->stored_bytes;
     double unit = raw >= 1 << 20 ? 1 << 20 : 1 << 10;
@@ -60,6 +64,8 @@ static void note_saved(shd_saver *saver, const sherd_save_result *result) {
     saver->saved_step = result->step;
     saver->total.saved_count++;
     log_saved(saver, result);
+    shd_event_tell(event_dir(saver), SHD_EVENT_SAVE, result->step, -1, "%lld of %lld bytes in %.2f s",
+                   (long long)result->stored_bytes, (long long)result->raw_bytes, result->seconds);
     const shd_train_save save = {.step = result->step,
                                  .raw_bytes = result->raw_bytes,
                                  .stored_bytes = result->stored_bytes,
@@ -78,6 +84,8 @@ static sherd_status note_failed(shd_saver *saver, const sherd_save_result *resul
     shd_job_on_error on_error = saver->job->checkpoint.on_error;
     saver->failures_in_row++;
     saver->total.failed_count++;
+    snprintf(saver->cause, sizeof saver->cause, "%s", result->cause);
+    shd_event_tell(event_dir(saver), SHD_EVENT_SAVE_FAILED, result->step, -1, "%s", result->cause);
     bool ends =
         on_error == SHD_ON_ERROR_FAIL || (on_error == SHD_ON_ERROR_STOP && saver->failures_in_row >= SHD_SAVE_FAILURES);
     if (ends && !last && on_error == SHD_ON_ERROR_STOP)
@@ -170,6 +178,8 @@ sherd_status shd_saver_boundary(shd_saver *saver, int64_t step, bool asked, bool
     return begin(saver, step, false);
 }
 
+sherd_status shd_saver_settle(shd_saver *saver) { return finish(saver, false); }
+
 /* --- the end ------------------------------------------------------------------------------------------------------ */
 
 void shd_saver_rescue(shd_saver *saver, int64_t step) {
@@ -179,6 +189,7 @@ void shd_saver_rescue(shd_saver *saver, int64_t step) {
 sherd_status shd_saver_verdict(const shd_saver *saver) {
     const shd_train_saves *total = &saver->total;
     if (total->failed_count == 0) return SHERD_OK;
-    return shd_fail(SHERD_IO, "%lld of %lld checkpoints could not be saved; the last step's is complete",
-                    (long long)total->failed_count, (long long)(total->failed_count + total->saved_count));
+    return shd_fail(
+        SHERD_IO, "%lld of %lld checkpoints could not be saved; the last step's is complete; the last failure: %s",
+        (long long)total->failed_count, (long long)(total->failed_count + total->saved_count), saver->cause);
 }

@@ -40,6 +40,7 @@ typedef struct shd_saver {
     double wait_ms;       /* what the saves have kept this rank waiting outside of steps, since it was last taken */
     shd_folder_id folder; /* checkpoint.dir as rank 0 last knew it; inode 0: it does not */
     shd_train_saves total;
+    char cause[200]; /* of the save that has failed last, with the rank that failed, if it is another one */
 } shd_saver;
 
 /* Before the first save: rank 0 remembers which folder checkpoint.dir is, if it is there, and says when it becomes another. */
@@ -53,6 +54,10 @@ bool shd_saver_wishes(const shd_saver *saver);
  * Fails: as the save that ends the run by checkpoint.on_error did, or, with `last`, as this one; STATE, COMM and worse.
  * All ranks alike. */
 sherd_status shd_saver_boundary(shd_saver *saver, int64_t step, bool asked, bool last);
+
+/* Ends the save that is under way, if one is, and collects what became of it: before the state is replaced, or the run
+ * ends without saving. Fails: as shd_saver_boundary. */
+sherd_status shd_saver_settle(shd_saver *saver);
 
 /* Saves the state after `step` steps before a run ends that has failed in another way, on all ranks alike and with its
  * session alive; a failure of its own is only logged. */

@@ -6,6 +6,7 @@
 #define SHD_TRAIN_TRAIN_H
 
 #include "io/job.h"
+#include "runtime/comm/recorder.h"
 
 #include <sherd/options.h>
 #include <sherd/status.h>
@@ -17,7 +18,8 @@ typedef struct shd_train_step {
     int64_t step;               /* completed steps, from 1 (metrics.jsonl counts steps from 0) */
     double loss, grad_norm, lr; /* loss: NaN when no target counted */
     double loss_scale;          /* of fp16, else 1 */
-    bool skipped;               /* loss or gradients overflowed fp16: nothing was updated */
+    bool skipped;               /* nothing was updated */
+    bool bad;                   /* it does not count as completed: it ends the run, or is taken back */
     bool samples;               /* what is counted are samples, not tokens */
     bool classified;            /* targets are classes: there are accuracies */
     bool validated;             /* a validation followed this step */
@@ -71,13 +73,18 @@ typedef struct shd_train_hooks {
     void (*finished)(void *user, const shd_train_summary *summary);
     /* Of one that has, before anything is given back, which can take long: sherd_last_error() is why. */
     void (*failed)(void *user, sherd_status status);
+    /* The flight recorder that this rank has had since its start; NULL: the session makes one. */
+    shd_recorder *recorder;
+    /* Where it leaves its dump when ranks hang or are lost; NULL: nowhere. */
+    const char *dump_dir;
     void *user;
 } shd_train_hooks;
 
 /* Looks at all that a job needs beyond its file, without starting or making anything: the model, the session's options,
  * the machine's memory, the init file (names, shapes), data files (header, length, format, ids in samples), a
  * checkpoint to resume from, every row that a validation will read, the folders of outputs and the room there. One process does it before ranks are started.
- * `tells`: log what is damaged there, or short.
+ * It is the quick part of the flight check (checks/checkup.h); warnings are logged, and what is damaged there when it
+ * `tells`.
  * *first_step: where the job would begin, completed steps; not below train.steps when there is nothing to do.
  * Fails: CONFIG, DATA (file and place), IO, MEMORY. */
 sherd_status shd_train_check(const shd_job *job, bool tells, int64_t *first_step);

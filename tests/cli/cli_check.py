@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import signal
 import struct
 import subprocess
@@ -34,7 +35,7 @@ class Program(unittest.TestCase):
         self.assertEqual(sherd("--version").stdout, f"sherd {version}\n")
 
     def test_commands_of_the_manual_are_there(self):
-        for name in ("train", "run", "plan", "sample", *("checkpoint " + word for word in "list show verify reshard export import drill".split()), "data show", "data pack"):
+        for name in ("train", "run", "doctor", "plan", "sample", "report", *("checkpoint " + word for word in "list show verify reshard export import drill".split()), "data show", "data pack"):
             self.assertIn(name, commands())
 
     def test_every_command_has_a_whole_help(self):
@@ -86,7 +87,7 @@ class Run(unittest.TestCase):
         self.assertEqual(sherd("run", "-n", "3", "true").returncode, 0)
         done = sherd("run", "-n", "3", "sh", "-c", "[ $RANK = 2 ] && exit 7; sleep 20")
         self.assertEqual(done.returncode, 7)
-        self.assertRegex(done.stderr, r"^sherd: rank 2 of 3 \(pid \d+\) failed with exit code 7; the others were ended\n$")
+        self.assertRegex(done.stderr, r"^sherd: rank 2 of 3 \(pid \d+\) failed with exit code 7; the others were ended\n")
 
     def test_names_signals(self):
         done = sherd("run", "-n", "2", "sh", "-c", "[ $RANK = 1 ] && kill -SEGV $$; sleep 20")
@@ -113,6 +114,98 @@ class Run(unittest.TestCase):
             self.assertEqual(ranks.wait(timeout=5), 128 + signal.SIGTERM)
             self.assertIn("stopped by signal 15 (SIGTERM)", ranks.stderr.read())
             ranks.stderr.close()
+
+
+class Output(unittest.TestCase):
+    """What ranks write, and what is said of those that fail."""
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.logs = os.path.join(folder.name, "logs")
+        self.env = {**os.environ, "TMPDIR": folder.name}
+        self.env.pop("TORCHELASTIC_ERROR_FILE", None)
+        self.env.pop("OMP_NUM_THREADS", None)
+
+    def run_ranks(self, ranks, script, *options, **more):
+        return sherd("run", "-n", str(ranks), *options, "sh", "-c", script, env=self.env, **more)
+
+    def filed(self, rank, name, attempt=0):
+        with open(os.path.join(self.logs, f"attempt_{attempt}", str(rank), name), "rb") as file:
+            return file.read()
+
+    def report(self):
+        with open(os.path.join(self.logs, "failure.json"), encoding="utf-8") as file:
+            return json.load(file)
+
+    def test_lines_are_teed_whole_and_filed_as_they_are(self):
+        script = "printf 'a\\033[31mb'; sleep 0.1; printf 'c\\n\\377\\r\\n'; printf end >&2"
+        done = self.run_ranks(3, script, "-t", "3", "--log-dir", self.logs)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(sorted(done.stdout.splitlines()),
+                         sorted(line for rank in range(3) for line in (f"[rank{rank}]: a\033[31mbc\033[0m", f"[rank{rank}]: \033[31m\ufffd\033[0m")))
+        self.assertEqual(sorted(done.stderr.splitlines()), [f"[rank{rank}]: end" for rank in range(3)])
+        for rank in range(3):
+            self.assertEqual(self.filed(rank, "stdout.log"), b"a\033[31mbc\n\377\r\n")
+            self.assertEqual(self.filed(rank, "stderr.log"), b"end")
+
+    def test_streams_go_where_torchrun_sends_them(self):
+        done = self.run_ranks(3, "echo out$RANK; echo err$RANK >&2", "-r", "0:3,1:1", "--tee", "1:2", "--log_dir", self.logs)
+        self.assertEqual((done.returncode, done.stdout, sorted(done.stderr.splitlines())), (0, "out2\n", ["[rank1]: err1", "err2"]))
+        self.assertEqual((self.filed(0, "stdout.log"), self.filed(0, "stderr.log"), self.filed(1, "stderr.log")), (b"out0\n", b"err0\n", b"err1\n"))
+        done = self.run_ranks(3, "echo out$RANK", "--local-ranks-filter", "1")
+        self.assertEqual((done.returncode, done.stdout), (0, "out1\n"))
+        for bad in (("-r", "4"), ("-t", "3:1"), ("--local-ranks-filter", "x"), ("--log-dir", ""), ("--affinity", "core")):
+            self.assertEqual(self.run_ranks(3, "true", *bad).returncode, 2, bad)
+
+    def test_a_folder_for_logs_is_made_and_named(self):
+        done = self.run_ranks(1, "echo hello", "-r", "1")
+        self.assertRegex(done.stderr, r"^sherd: what the ranks write is in /\S+/sherd-logs-\w+\n$")
+        with open(os.path.join(done.stderr.split()[-1], "attempt_0", "0", "stdout.log"), encoding="utf-8") as file:
+            self.assertEqual(file.read(), "hello\n")
+
+    def test_a_failure_is_told_with_its_message_last_lines_and_the_others(self):
+        script = """[ $RANK = 1 ] && { sleep 0.3; echo almost; echo oops >&2
+            printf '{"message": {"message": "ValueError: bad", "extraInfo": {"py_callstack": "T", "timestamp": "7"}}}' >$TORCHELASTIC_ERROR_FILE; exit 7; }
+            [ $RANK = 0 ] && exit 0; exec sleep 30"""
+        done = self.run_ranks(4, script, "-r", "3", "--log-dir", self.logs)
+        self.assertEqual(done.returncode, 7)
+        self.assertRegex(done.stderr, r"(?s)^sherd: rank 1 of 4 \(pid \d+\) failed with exit code 7; the others were ended\n"
+                         r"  when      0\.\d\d s after its start\n  host .*  it said\n    \| ValueError: bad\n  its last lines, of \S+/attempt_0/1/\n"
+                         r"    \| almost\n    \| oops\n  the other ranks\n    0  +done, exit code 0 +0\.\d+ s before\n    2-3  +ended by TERM +0\.\d+ s after\n$")
+        report = self.report()
+        self.assertEqual([report[key] for key in ("rank", "exit_code", "signal", "error", "callstack", "last_lines")],
+                         [1, 7, None, "ValueError: bad", "T", ["almost", "oops"]])
+        self.assertEqual([rank["end"] for rank in report["ranks"]], ["done", "failed", "ended as told", "ended as told"])
+
+    def test_an_outer_launcher_gets_the_error(self):
+        self.env["TORCHELASTIC_ERROR_FILE"] = os.path.join(os.path.dirname(self.logs), "outer.json")
+        self.run_ranks(2, "[ $RANK = 1 ] && echo broken >$TORCHELASTIC_ERROR_FILE && exit 3; exec sleep 20")
+        with open(self.env["TORCHELASTIC_ERROR_FILE"], encoding="utf-8") as file:
+            self.assertEqual(json.load(file)["message"]["message"], "rank 1 failed: broken\n")
+        self.assertEqual([name for name in os.listdir(self.env["TMPDIR"]) if name.startswith("sherd-")], [], "a temporary folder is left")
+
+    def test_a_closed_terminal_takes_nothing_from_files(self):
+        command = f"{SHERD} run -n 2 -t 1 --log-dir {self.logs} sh -c 'for i in $(seq 2000); do echo line $i; done' | head -n 1"
+        self.assertEqual(subprocess.run(["bash", "-o", "pipefail", "-c", command], stdout=subprocess.DEVNULL, timeout=60).returncode, 0)
+        for rank in range(2):
+            self.assertEqual(self.filed(rank, "stdout.log").count(b"\n"), 2000)
+
+    def test_ranks_are_bound_only_when_asked_and_within_what_is_allowed(self):
+        cpus = sorted(os.sched_getaffinity(0))
+        if len(cpus) < 2:
+            self.skipTest("one CPU")
+        script = "grep Cpus_allowed_list /proc/self/status; echo $OMP_NUM_THREADS"
+        bound = self.run_ranks(2, script, "--affinity", "cores", "-t", "1", "--log-dir", self.logs)
+        lists = [self.filed(rank, "stdout.log").split()[1] for rank in range(2)]
+        if "bound to their own" in bound.stderr:
+            self.assertNotEqual(lists[0], lists[1])
+        self.assertGreaterEqual(int(self.filed(0, "stdout.log").split()[2]), 1)
+        free = self.run_ranks(2, "grep Cpus_allowed_list /proc/self/status", "--affinity", "none")
+        self.assertEqual(len(set(free.stdout.splitlines())), 1)
+        few = subprocess.run(["taskset", "-c", str(cpus[1]), SHERD, "run", "-n", "2", "--affinity", "cores", "sh", "-c",
+                              "grep Cpus_allowed_list /proc/self/status"], capture_output=True, text=True, env=self.env, timeout=60)
+        self.assertEqual({line.split()[1] for line in few.stdout.splitlines()}, {str(cpus[1])})
 
 
 class Data(unittest.TestCase):
@@ -468,13 +561,64 @@ class Train(unittest.TestCase):
             self.assertLess(time.time() - began, 5)
             self.assertIn(f"rank {victim} of 2 (pid {pid}) was killed by signal 9 (SIGKILL)", job.stderr.read())
 
+    def test_a_failed_rank_of_train_is_told_with_step_and_phase(self):
+        job = self.start_long_job()
+        pid = self.ranks_of(job.pid)[1]
+        os.kill(pid, signal.SIGABRT)  # sanitizers have their own answer to SIGSEGV
+        self.assertEqual(job.wait(timeout=10), 4)
+        said = job.stderr.read()
+        self.assertRegex(said, r"  when      training, after step \d+, \d+(\.\d+)? s after its start\n")
+        self.assertRegex(said, r"  noticed   rank 1 died, \w")  # it may have been anywhere
+        self.assertRegex(said, r"    0  +lost another rank \(4\)")
+        with open(os.path.join(job.run_dir, "failure.json"), encoding="utf-8") as file:
+            report = json.load(file)
+        self.assertEqual([report[key] for key in ("rank", "pid", "signal", "phase")], [1, pid, "ABRT", "training"])
+        with open(os.path.join(job.run_dir, "attempt_0", "0", "error.json"), encoding="utf-8") as file:
+            error = json.load(file)["message"]
+        self.assertRegex(error["message"], "rank 1 died")
+        self.assertRegex(error["extraInfo"]["timestamp"], r"^\d+$")
+        self.assertTrue(os.path.exists(os.path.join(job.run_dir, "attempt_0", "1", "stderr.log")))
+
+    def test_a_validation_that_fails_on_all_ranks_is_told_as_such_whatever_was_saved_after_it(self):
+        for every in (0, 20):
+            held = os.path.join(self.folder.name, "held.bin")
+            shutil.copy(os.path.join(ROOT, "tests/data/golden/gpt2-tiny/tokens.bin"), held)
+            job = self.start_long_job(settings=(f"data.validation={held}", "train.evaluate_every=20", f"checkpoint.every={every}"))
+            os.truncate(held, 1024 + 64)
+            self.assertEqual(job.wait(timeout=30), 3, job.stderr.read())
+            with open(os.path.join(job.run_dir, "metrics.jsonl"), encoding="utf-8") as file:
+                rows = len(file.readlines())
+            with open(os.path.join(job.run_dir, "failure.json"), encoding="utf-8") as file:
+                report = json.load(file)
+            self.assertEqual((rows % 20, report["step"], report["phase"]), (0, rows, "evaluating"))
+            self.assertIn("held.bin", report["cause"])
+            self.assertEqual(steps_in(os.path.join(job.run_dir, "checkpoints"))[-1], f"step-{rows:08}")
+
     def test_a_hung_rank_ends_the_job_with_exit_4_and_its_peer_is_not_blamed(self):
         job = self.start_long_job(settings=("run.timeout_s=2",))
         os.kill(self.ranks_of(job.pid)[1], signal.SIGSTOP)
         self.assertEqual(job.wait(timeout=10), 4)
         said = job.stderr.read()
         self.assertRegex(said, r"(?m)^sherd: rank 0 waited 2 s in .* for rank 1")
-        self.assertRegex(said, r"rank 0 of 2 \(pid \d+\) gave up: another rank was lost or hung; the others were ended, 1 of them by KILL")
+        self.assertRegex(said, r"rank 0 of 2 \(pid \d+\) gave up: another rank was lost or hung; the others were ended\n")
+        folder = re.search(r"what every rank was doing is in (\S+); 'sherd debug' reads it", said)[1]
+        found = json.loads(sherd("debug", folder, "--json").stdout)
+        self.assertEqual((found["verdict"], found["rank"], found["dumps"], found["ranks"][1]["life"]), ("missing rank", 1, 2, "stopped"))
+        self.assertRegex(sherd("debug", folder).stdout, r"^verdict: missing rank\n\nRank 1 \(pid \d+ on \S+\) did not arrive: it is stopped")
+
+    def test_debug_refuses_what_are_no_dumps(self):
+        self.assertEqual(sherd("debug").returncode, 2)
+        self.assertEqual(sherd("debug", "a", "b").returncode, 2)
+        with tempfile.TemporaryDirectory() as folder:
+            for path in (folder, os.path.join(folder, "missing")):
+                done = sherd("debug", path)
+                self.assertEqual((done.returncode, done.stdout), (3, ""))
+                self.assertIn(path, done.stderr)
+            with open(os.path.join(folder, "rank-00000.json"), "w") as file:
+                file.write("{}")
+            done = sherd("debug", folder)
+            self.assertEqual((done.returncode, done.stdout), (3, ""))
+            self.assertIn("rank-00000.json is no dump of a rank", done.stderr)
 
     def test_a_killed_launcher_leaves_no_rank(self):
         for _ in range(20):
@@ -624,9 +768,17 @@ class Train(unittest.TestCase):
         self.assertEqual(done.stderr.count("-n 2 starts ranks of its own in each of the 2 ranks"), 1)
 
     def test_numbers_that_are_not_finite_come_with_the_step_and_what_to_do(self):
-        done = sherd("train", self.job, "-n", "1", "--set", "optimizer.lr=1e38", "--set", "train.clip=0", "--set", "optimizer.weight_decay=0")
+        done = sherd("train", self.job, "-n", "1", "--set", "optimizer.lr=1e38", "--set", "train.clip=0", "--set", "optimizer.weight_decay=0", "--set", "run.on_nonfinite=abort")
         self.assertEqual(done.returncode, 1)
-        self.assertRegex(done.stderr, r"sherd: step 2/\d+: loss is nan and gradient norm is nan; lower optimizer.lr or set train.clip\n")
+        self.assertRegex(done.stderr, r"sherd: step 2/\d+: loss is nan and gradient norm is nan; first in rank 0.s loss, in micro-step 0; its batch is in .*/alerts.jsonl; lower optimizer.lr or set train.clip\n")
+
+    def test_the_step_that_ends_a_run_is_none_of_those_completed(self):
+        done = sherd("train", self.job, "-n", "2", "--set", "optimizer.lr=1e38", "--set", "train.clip=0", "--set", "optimizer.weight_decay=0", "--set", "run.on_nonfinite=abort")
+        self.assertEqual(done.returncode, 1)
+        with open(os.path.join(self.folder.name, "stage3", "failure.json"), encoding="utf-8") as file:
+            report = json.load(file)
+        self.assertEqual((len(self.metrics()), report["step"], report["phase"]), (2, 1, "training"))
+        self.assertRegex(done.stderr, r"  when      training, after step 1, ")
 
     def test_one_stop_ends_a_job_whose_steps_do_not_end(self):
         job = self.start_long_job(options=("--stop-timeout", "1"))
@@ -681,11 +833,12 @@ class Train(unittest.TestCase):
 
     def test_one_rank_that_is_told_stops_all_when_they_have_saved(self):
         job = self.start_long_job(settings=("checkpoint.every=0",))
-        os.kill(self.ranks_of(job.pid)[1], signal.SIGTERM)
+        pid = self.ranks_of(job.pid)[1]
+        os.kill(pid, signal.SIGTERM)
         self.assertEqual(job.wait(timeout=20), 143)
         said = job.stderr.read()
         self.assertIn("nothing is lost", said)
-        self.assertRegex(said, r"sherd: rank \d of 2 \(pid \d+\) was stopped by signal 15 \(SIGTERM\)")
+        self.assertIn(f"sherd: rank 1 of 2 (pid {pid}) was stopped by signal 15 (SIGTERM)", said)
         self.assertNotIn("failed", said)
         self.assertEqual(len(steps_in(os.path.join(job.run_dir, "checkpoints"))), 1)
 

@@ -156,10 +156,13 @@ Test(verdict, a_status_has_the_exit_code_of_the_manual) {
     cr_assert_eq(shd_status_exit_code(SHERD_COMM), 4);
 }
 
+/* What every report of a job on one node has. */
+#define ON_TWO_RANKS .world_size = 2, .node = -1, .lost_node = -1
+
 Test(verdict, who_only_missed_another_rank_is_not_called_the_one_that_failed) {
     const shd_launch launch = {.rank_count = 2};
-    const shd_launch_report report = {
-        .failed_rank = 0, .failed_pid = 12, .exit_code = 4, .blames_peer = true, .terminated = 1};
+    const shd_launch_report report = {ON_TWO_RANKS,   .failed_rank = 0,    .failed_pid = 12,
+                                      .exit_code = 4, .blames_peer = true, .terminated = 1};
     cr_redirect_stderr();
     shd_report_say(&launch, &report);
     fflush(stderr);
@@ -199,17 +202,17 @@ Test(verdict, the_cause_s_rank_is_the_one_that_failed_but_for_a_signal) {
     const shd_launch launch = {.rank_count = 2};
     const shd_cause own = {.rank = 0, .pid = 11, .status = SHERD_MEMORY, .text = "no room"};
     const shd_cause late = {.rank = 1, .pid = 12, .status = SHERD_TIMEOUT, .text = "rank 1 waited 2 s"};
-    shd_launch_report report = {.failed_rank = 1, .failed_pid = 12, .exit_code = 4, .blames_peer = true};
+    shd_launch_report report = {ON_TWO_RANKS, .failed_rank = 1, .failed_pid = 12, .exit_code = 4, .blames_peer = true};
     cr_redirect_stderr();
     shd_report_take_cause(&report, &own);
     shd_report_say(&launch, &report);
     cr_assert_eq(shd_report_train_exit_code(&report), 1);
-    report = (shd_launch_report){.failed_rank = 0, .failed_pid = 11, .exit_code = 4, .blames_peer = true};
+    report = (shd_launch_report){ON_TWO_RANKS, .failed_rank = 0, .failed_pid = 11, .exit_code = 4, .blames_peer = true};
     shd_report_take_cause(&report, &late);
     shd_report_say(&launch, &report);
-    report = (shd_launch_report){.failed_rank = 0, .failed_pid = 11, .signal = 9};
+    report = (shd_launch_report){ON_TWO_RANKS, .failed_rank = 0, .failed_pid = 11, .signal = 9};
     shd_report_take_cause(&report, &late);
-    report = (shd_launch_report){.failed_rank = -1, .stopped = true, .stop_signal = 15};
+    report = (shd_launch_report){ON_TWO_RANKS, .failed_rank = -1, .stopped = true, .stop_signal = 15};
     shd_report_take_cause(&report, &own);
     fflush(stderr);
     cr_assert_stderr_eq_str("sherd: rank 0: no room\n"
@@ -220,11 +223,11 @@ Test(verdict, the_cause_s_rank_is_the_one_that_failed_but_for_a_signal) {
 
 Test(verdict, a_rank_that_was_told_to_stop_has_not_failed) {
     const shd_launch launch = {.rank_count = 2};
-    shd_launch_report report = {.failed_rank = 1, .failed_pid = 12, .exit_code = 130};
+    shd_launch_report report = {ON_TWO_RANKS, .failed_rank = 1, .failed_pid = 12, .exit_code = 130};
     cr_redirect_stderr();
     shd_report_say(&launch, &report);
     cr_assert_eq(shd_report_train_exit_code(&report), 130);
-    report = (shd_launch_report){.failed_rank = 0, .failed_pid = 11, .exit_code = 139};
+    report = (shd_launch_report){ON_TWO_RANKS, .failed_rank = 0, .failed_pid = 11, .exit_code = 139};
     shd_report_say(&launch, &report);
     fflush(stderr);
     cr_assert_stderr_eq_str("sherd: rank 1 of 2 (pid 12) was stopped by signal 2 (SIGINT)\n"
@@ -232,14 +235,14 @@ Test(verdict, a_rank_that_was_told_to_stop_has_not_failed) {
 }
 
 Test(verdict, a_lost_rank_is_4_for_train_and_its_signal_for_run) {
-    shd_launch_report report = {.failed_rank = 1, .signal = 9};
+    shd_launch_report report = {ON_TWO_RANKS, .failed_rank = 1, .signal = 9};
     cr_assert_eq(shd_report_train_exit_code(&report), 4);
     cr_assert_eq(shd_report_exit_code(&report), 137);
-    report = (shd_launch_report){.failed_rank = 1, .exit_code = 3};
+    report = (shd_launch_report){ON_TWO_RANKS, .failed_rank = 1, .exit_code = 3};
     cr_assert_eq(shd_report_train_exit_code(&report), 3);
     cr_assert_eq(shd_report_exit_code(&report), 3);
-    report = (shd_launch_report){.failed_rank = -1, .stop_signal = 15, .stopped = true};
+    report = (shd_launch_report){ON_TWO_RANKS, .failed_rank = -1, .stop_signal = 15, .stopped = true};
     cr_assert_eq(shd_report_train_exit_code(&report), 143);
-    report = (shd_launch_report){.failed_rank = -1, .stop_signal = 15};
+    report = (shd_launch_report){ON_TWO_RANKS, .failed_rank = -1, .stop_signal = 15};
     cr_assert_eq(shd_report_exit_code(&report), 0);
 }

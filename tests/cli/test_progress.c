@@ -78,6 +78,25 @@ Test(progress, a_validation_without_a_counted_target_is_shown_as_such) {
     shd_progress_fini(&progress);
 }
 
+/* Steps 1 to 5, back to 3, 4 to 8, back to 3, 4 to 6. */
+Test(progress, steps_that_were_taken_back_have_taken_time_like_others) {
+    shd_progress progress = open_progress(10, 50);
+    shd_progress_start(&progress, 0);
+    for (int i = 0; i < 13; i++) {
+        shd_progress_row shown = row(i < 5 ? i + 1 : i < 10 ? i - 1 : i - 6, 4);
+        shown.skipped = i == 4 || i == 9 || i == 2;
+        shd_progress_step(&progress, &shown);
+    }
+    char line[SHD_PROGRESS_BYTES];
+    /* The last row is that of step 6; 13 steps in 26 seconds, so 8 for the last four. */
+    shd_progress_format(&progress, progress.start_ms + 26e3, SHD_PROGRESS_BYTES - 1, line);
+    cr_assert(strstr(line, "step 6/10") && strstr(line, "left 0:08"), "%s", line);
+    shd_progress_finish(&progress, true);
+    cr_assert(strstr(contents(&progress), "done: 13 steps in 0:00, 3 of 13 steps skipped, 7 taken back, loss "), "%s",
+              text);
+    shd_progress_fini(&progress);
+}
+
 Test(progress, the_summary_counts_skipped_steps_and_a_single_step) {
     static const char *const says[] = {"done: 1 step in 0:00, 1 of 1 step skipped, loss ",
                                        "done: 2 steps in 0:00, 2 of 2 steps skipped, loss ",

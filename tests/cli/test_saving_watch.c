@@ -77,3 +77,17 @@ Test(saving, is_only_read_from_the_file_that_was_made_for_it) {
     cr_assert_eq(shd_saving_step_ms(&watch), 70);
     cr_assert_eq(shd_saving_step_ms(&none), 0);
 }
+
+Test(saving, knows_who_was_told_to_stop_first) {
+    int file = shd_saving_create(3);
+    shd_saving_slot *slots = shd_saving_map(file, 3);
+    cr_assert_eq(shd_saving_first_told(slots, 3), -1);
+    cr_assert_eq(shd_saving_first_told(NULL, 3), -1);
+    shd_saving_mark_told(&slots[2]);
+    usleep(3000);
+    shd_saving_mark_told(&slots[0]);
+    cr_assert_eq(shd_saving_first_told(slots, 3), 2);
+    cr_assert_eq(slots[2].told, (int32_t)getpid());
+    shd_saving_clear(slots, 3);
+    cr_assert_eq(shd_saving_first_told(slots, 3), -1);
+}

@@ -101,6 +101,127 @@ Test(env, ranks_on_several_hosts_are_refused_for_now) {
     cr_assert(strstr(sherd_last_error(), "on one host"));
 }
 
+/* Rank 1 of 3, as other launchers tell it; the last variables name the job. */
+typedef struct foreign {
+    const char *launcher;
+    const char *names[6], *values[6];
+    int count;
+} foreign;
+
+static const foreign others[] = {
+    {"Open MPI",
+     {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE",
+      "PMIX_NAMESPACE"},
+     {"1", "3", "1", "3", "4711"},
+     5},
+    {"Open MPI",
+     {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE",
+      "OMPI_MCA_ess_base_jobid"},
+     {"1", "3", "1", "3", "4711"},
+     5},
+    {"MPICH", {"PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"}, {"1", "3", "1", "3"}, 4},
+    {"Slurm",
+     {"SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", "SLURM_STEP_NUM_NODES", "SLURM_JOB_ID", "SLURM_STEP_ID"},
+     {"1", "3", "1", "1", "17", "0"},
+     6},
+};
+enum { OTHERS = sizeof others / sizeof *others };
+
+static void clear_others(void) {
+    for (int o = 0; o < OTHERS; o++)
+        for (int v = 0; v < others[o].count; v++) unsetenv(others[o].names[v]);
+}
+
+static void set_other(const foreign *other) {
+    clear_all();
+    clear_others();
+    for (int v = 0; v < other->count; v++) setenv(other->names[v], other->values[v], 1);
+}
+
+Test(env, complete_sets_of_mpi_and_slurm_give_a_place) {
+    for (int o = 0; o < OTHERS; o++) {
+        sherd_options options = SHERD_OPTIONS_INIT;
+        set_other(&others[o]);
+        cr_assert_str_eq(sherd_launcher_from_env(), others[o].launcher);
+        cr_assert_eq(sherd_options_from_env(&options), SHERD_OK, "%s", sherd_last_error());
+        cr_assert_eq(options.rank, 1);
+        cr_assert_eq(options.world_size, 3);
+        cr_assert_not_null(options.rendezvous);
+    }
+}
+
+Test(env, a_part_of_such_a_set_changes_nothing) {
+    for (int o = 0; o < OTHERS; o++)
+        for (int v = 0; v < others[o].count; v++) {
+            sherd_options options = SHERD_OPTIONS_INIT;
+            set_other(&others[o]);
+            unsetenv(others[o].names[v]);
+            cr_assert_null(sherd_launcher_from_env(), "%s without %s", others[o].launcher, others[o].names[v]);
+            cr_assert_eq(sherd_options_from_env(&options), SHERD_OK);
+            cr_assert_eq(options.world_size, 1);
+            cr_assert_null(options.rendezvous);
+        }
+}
+
+Test(env, such_a_set_that_makes_no_sense_or_tells_of_one_rank_changes_nothing) {
+    static const char *const bad[][2] = {{"3", "3"}, {"-1", "3"}, {"x", "3"}, {"0", "0"}, {"0", ""}, {"0", "1"}};
+    for (int o = 0; o < OTHERS; o++)
+        for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+            sherd_options options = SHERD_OPTIONS_INIT;
+            set_other(&others[o]);
+            setenv(others[o].names[0], bad[i][0], 1);
+            setenv(others[o].names[1], bad[i][1], 1);
+            cr_assert_null(sherd_launcher_from_env(), "%s: rank %s of %s", others[o].launcher, bad[i][0], bad[i][1]);
+            cr_assert_eq(sherd_options_from_env(&options), SHERD_OK);
+            cr_assert_eq(options.world_size, 1);
+        }
+}
+
+Test(env, the_innermost_launcher_counts) {
+    sherd_options options = SHERD_OPTIONS_INIT;
+    for (int o = OTHERS; o-- > 0;) { /* the later in the list, the further out */
+        for (int v = 0; v < others[o].count; v++) setenv(others[o].names[v], others[o].values[v], 1);
+        cr_assert_str_eq(sherd_launcher_from_env(), others[o].launcher);
+    }
+    set_all();
+    cr_assert_str_eq(sherd_launcher_from_env(), "torchrun");
+    cr_assert_eq(sherd_options_from_env(&options), SHERD_OK);
+    cr_assert_eq(options.world_size, 4);
+}
+
+Test(env, ranks_on_several_hosts_need_a_backend_that_is_named) {
+    for (int o = 0; o < OTHERS; o++) {
+        sherd_options options = SHERD_OPTIONS_INIT;
+        set_other(&others[o]);
+        if (strcmp(others[o].launcher, "Slurm") == 0)
+            setenv("SLURM_STEP_NUM_NODES", "2", 1);
+        else
+            setenv(others[o].names[3], "2", 1);
+        cr_assert_eq(sherd_options_from_env(&options), SHERD_CONFIG);
+        cr_assert(strstr(sherd_last_error(), "NCCL") && strstr(sherd_last_error(), others[o].launcher));
+    }
+}
+
+Test(env, jobs_of_mpi_and_slurm_have_names_of_their_own) {
+    char first[256], other[256];
+    for (int o = 0; o < OTHERS; o++) {
+        set_other(&others[o]);
+        name_now(first);
+        setenv(others[o].names[0], "0", 1);
+        setenv(others[o].names[2], "0", 1);
+        cr_assert_str_eq(name_now(other), first, "%s: ranks of a job", others[o].launcher);
+        for (int v = 4; v < others[o].count; v++) {
+            set_other(&others[o]);
+            setenv(others[o].names[v], "99", 1);
+            cr_assert_str_neq(name_now(other), first, "%s", others[o].names[v]);
+        }
+    }
+    set_other(&others[OTHERS - 1]);
+    setenv("SLURM_RESTART_COUNT", "1", 1);
+    cr_assert_str_neq(name_now(other), first);
+    unsetenv("SLURM_RESTART_COUNT");
+}
+
 Test(env, jobs_and_attempts_get_names_of_their_own_and_ranks_the_same) {
     static const char *const changes[][2] = {{"MASTER_PORT", "29501"},
                                              {"MASTER_ADDR", "127.0.0.2"},

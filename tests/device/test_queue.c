@@ -57,9 +57,11 @@ Test(queue, an_item_that_is_not_ready_holds_back_those_behind_it) {
     submit(&t, 0);
     submit(&t, 5); /* not ready */
     submit(&t, 0); /* ready, but second to 5 */
+    cr_assert_eq(shd_queue_front(t.queue), 0);
     cr_assert_eq(shd_queue_progress(t.queue, NULL), SHERD_OK);
     cr_assert_eq(t.ran_count, 1);
     cr_assert_eq(shd_queue_length(t.queue), 2);
+    cr_assert_eq(shd_queue_front(t.queue), 5);
     bool ran = false;
     cr_assert_eq(shd_queue_progress(t.queue, &ran), SHERD_OK);
     cr_assert_not(ran, "nothing ran, so *ran stays as it was");
@@ -68,6 +70,7 @@ Test(queue, an_item_that_is_not_ready_holds_back_those_behind_it) {
     cr_assert(ran);
     cr_assert_eq(t.ran[1], 5);
     cr_assert_eq(t.ran[2], 0);
+    cr_assert_eq(shd_queue_front(t.queue), -1, "an empty list");
     shd_queue_destroy(t.queue);
 }
 

@@ -54,8 +54,8 @@ static void print_all(const char *const *words) {
 
 static void print_bounds(const shd_job_key *key) {
     char digits[32];
-    if (key->kind != SHD_KIND_INT && key->kind != SHD_KIND_INT_OR_AUTO && key->kind != SHD_KIND_INT_OR_NULL &&
-        key->kind != SHD_KIND_SIGNED_OR_NULL)
+    if (key->kind != SHD_KIND_INT && key->kind != SHD_KIND_INTS && key->kind != SHD_KIND_INT_OR_AUTO &&
+        key->kind != SHD_KIND_INT_OR_NULL && key->kind != SHD_KIND_SIGNED_OR_NULL)
         return;
     snprintf(digits, sizeof digits, "%" PRId64, key->low);
     print_word("", digits, "");

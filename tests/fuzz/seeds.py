@@ -367,8 +367,61 @@ def metrics_seeds():
     }
 
 
+def store_seeds():
+    def command(kind, guest=0, *rest):
+        return bytes([kind << 2 | guest]) + b"".join(rest)
+
+    def request(guest, op, key=0, number=0, value=0):
+        return command(3, guest, bytes([op, key, number, value]))
+
+    def joined(guest):
+        return command(1, guest) + command(7, guest) + request(guest, 0) + command(7, guest)
+
+    def body(op, key=b"", rest=b"", expected=0, number=0, zero=0):
+        text = struct.pack("<BBHIq", op, zero, len(key), expected, number) + key + rest
+        return command(2, 0, struct.pack("<H", len(text)), text)
+
+    def wait(ms):
+        return command(4, 0, struct.pack("<H", ms))
+    every = b"".join(request(0, op, 0, number, value) + command(7) for op, number, value in
+                     ((1, 0, 1), (2, 0, 0), (3, 130, 0), (4, 3, 3), (4, 0, 3), (5, 0, 0), (2, 5, 0), (1, 0, 3), (3, 129, 0)))
+    return {
+        "every": joined(0) + every,
+        "waits": joined(0) + joined(1) + request(0, 2, 3, 200) + request(1, 1, 3, 0, 5) + command(7, 0) + command(7, 1),
+        "wait-over": joined(0) + request(0, 2, 3, 100) + wait(99) + wait(1) + command(7),
+        "wait-ended": joined(0) + request(0, 2, 3, 250) + request(0, 1, 0, 0, 1) + command(7),
+        "full": joined(0) + b"".join(request(0, 1, key, 0, 140) + command(7) for key in range(8)) + request(0, 1, 0, 0, 255) + command(7),
+        "members": b"".join(joined(guest) for guest in range(4)),
+        "silent": wait(4999) + command(1, 1) + wait(1) + command(7, 1),
+        "garbage": command(0, 0, bytes([88]), bytes(88)) + command(0, 1, bytes([9]), b"sherd-kv\1"),
+        "cut": joined(0) + command(0, 0, bytes([3]), b"\x14\0\0") + wait(30000),
+        "long": joined(0) + command(0, 0, bytes([4]), b"\xff\xff\xff\xff"),
+        "pieces": joined(0) + request(0, 1, 0, 0, 200) + request(0, 2, 0) + 3 * command(5, 0, bytes([100])) + command(7),
+        "bodies": joined(0) + body(1, b"key", b"value") + command(7) + body(4, b"key", b"valueother", 5, 1) + command(7) + body(2, b"key") + command(7),
+        "bad-body": joined(0) + body(1, b"key", b"value", number=1),
+        "again": joined(0) + command(6) + joined(0) + every,
+    }
+
+
+def dump_seeds():
+    def event(number, kind="REDUCE", unit=1, **other):
+        return {"sequence": number, "kind": kind, "unit": unit, "micro_step": 0, "step": number // 3, "bytes": 4096, "queue": 2, "collective": number,
+                "queued_ns": 10 * number, "started_ns": 10 * number + 1, "ended_ns": 10 * number + 5} | other
+
+    def dump(**other):
+        return {"sherd_dump": 1, "version": "0.1.0", "rank": 1, "world_size": 4, "written_by": 0, "host": "h\u00f6st", "pid": 7, "tid": 7, "now_ns": 9000000000,
+                "unix_offset_ns": 1, "alarm": {"rank": 0, "text": "rank 0 waited 2 s"}, "process": {"life": "stopped", "state": "T", "wchan": "", "cpu_ms": 3},
+                "activity": {"name": "in a step", "step": 3, "since_ns": 5}, "where": {"kind": "work", "text": "in FORWARD h.0 of step 4", "since_ns": 6,
+                "sequence": 5, "awaited": -1}, "stack": ["pause+0x32", "main+0x1"], "kernel_stack": [], "units": ["wte", "h.0"],
+                "events": [event(n) for n in range(12)]} | other
+    forms = {"good": dump(), "waits": dump(where={"kind": "wait", "text": "waiting", "since_ns": 1}), "nothing": dump(alarm=None, events=[], units=[]),
+             "dead": dump(process={"life": "dead"}), "launcher": dump(written_by=-1), "data": dump(events=[event(n, "DATA", -1, collective=-1) for n in range(9)]),
+             "far": dump(events=[event(1, unit=2**31 - 1, step=2**63 - 1, ended_ns=-(2**63))]), "long": dump(host="\u20ac" * 100, stack=["f" * 200] * 50)}
+    return {name: json.dumps(form).encode() for name, form in forms.items()} | {"cut": json.dumps(dump()).encode()[:-9]}
+
+
 TARGETS = {"job": job_seeds, "tokens": token_seeds, "safetensors": safetensors_seeds, "llmc": llmc_seeds, "arrays": array_seeds, "manifest": manifest_seeds, "metrics": metrics_seeds,
-           "rank_file": rank_file_seeds, "checkpoint": checkpoint_seeds, "block": block_seeds}
+           "rank_file": rank_file_seeds, "checkpoint": checkpoint_seeds, "block": block_seeds, "store": store_seeds, "dump": dump_seeds}
 
 
 def main():

@@ -70,6 +70,9 @@ Test(arrays, are_the_rows_of_all_files_in_order_with_scaled_inputs_and_classes) 
         for (int j = 0; j < 3; j++) cr_expect_eq(values[j], 0.5f * (float)(3 * i + j));
         cr_expect_eq(label, labels[i]);
         cr_expect_eq(counted, labels[i] >= 0);
+        const shd_source_place place = shd_arrays_locate(arrays, i);
+        cr_expect_str_eq(place.file, i < 2 ? "x0.npy" : "x2.npy");
+        cr_expect(place.index == (i < 2 ? i : i - 2) && place.token == -1);
     }
     shd_arrays_close(arrays);
     cr_expect_eq(shd_memory_held(SHD_MEMORY_OBJECTS), 0);

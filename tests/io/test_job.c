@@ -306,6 +306,26 @@ Test(job, takes_paths_from_its_own_folder_and_those_of_settings_from_the_working
     shd_job_destroy(job);
 }
 
+Test(job, is_loaded_again_from_its_text_whatever_the_file_says_by_then) {
+    write_text("job.yaml", good_job);
+    shd_job *job = NULL, *again = NULL;
+    cr_assert_eq(shd_job_load("job.yaml", NULL, 0, &job), SHERD_OK);
+    write_text("job.yaml", "not a job");
+    shd_job_setting setting = {.text = "train.steps=0"};
+    cr_assert_eq(shd_job_load_text("job.yaml", job->text, job->text_bytes, NULL, 0, &again), SHERD_OK);
+    char *first, *second;
+    cr_assert_eq(shd_job_resolved_json(job, &first), SHERD_OK);
+    cr_assert_eq(shd_job_resolved_json(again, &second), SHERD_OK);
+    cr_assert_str_eq(first, second);
+    shd_job_destroy(again);
+    cr_assert_eq(shd_job_load_text("job.yaml", job->text, job->text_bytes, &setting, 1, &again), SHERD_CONFIG);
+    cr_assert_eq(shd_job_load_text("job.yaml", "nonsense: 1\n", 12, NULL, 0, &again), SHERD_CONFIG);
+    cr_assert(strstr(sherd_last_error(), "job.yaml:1:1: ") == sherd_last_error(), "%s", sherd_last_error());
+    shd_job_text_free(first);
+    shd_job_text_free(second);
+    shd_job_destroy(job);
+}
+
 Test(job, keeps_words_and_paths_apart) {
     const char *const words[3] = {"checkpoint.resume=never", "model.init=./random", NULL};
     shd_job *job = good(good_job, words);

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 TestSuite(metrics, .init = enter_fresh_folder, .fini = leave_fresh_folder);
@@ -70,10 +71,16 @@ static double real(const json_t *row, const char *key) { return json_number_valu
 Test(metrics, write_rows_of_strict_json_with_every_figure) {
     write_rows("a/b/log", 0, 1);
     json_t *row = first_row("a/b/log/metrics.jsonl");
-    static const char *const names[] = {"step",         "loss",         "grad_norm", "lr",           "tokens",
-                                        "tokens_seen",  "step_ms",      "data_ms",   "compute_ms",   "exposed_comm_ms",
-                                        "optimizer_ms", "save_wait_ms", "other_ms",  "tokens_per_s", "peak_bytes",
-                                        "data_ready"};
+    static const char *const names[] = {"step",           "loss",
+                                        "grad_norm",      "lr",
+                                        "tokens",         "tokens_seen",
+                                        "step_ms",        "data_ms",
+                                        "compute_ms",     "exposed_comm_ms",
+                                        "optimizer_ms",   "save_wait_ms",
+                                        "other_ms",       "tokens_per_s",
+                                        "peak_bytes",     "data_ready",
+                                        "skipped",        "skipped_steps",
+                                        "nonfinite_steps"};
     cr_assert_eq(json_object_size(row), sizeof names / sizeof *names);
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         cr_expect_not_null(json_object_get(row, names[i]), "%s", names[i]);
@@ -110,6 +117,198 @@ Test(metrics, of_classes_count_samples_and_have_accuracies) {
     cr_assert_eq(real(json, "validation_accuracy"), 1.0 / 7);
     cr_assert_null(json_object_get(json, "tokens"));
     json_decref(json);
+}
+
+/* A row with everything that a row can have. */
+static shd_metrics_row full_row(const shd_metrics_usage *usage) {
+    shd_metrics_row row = example;
+    row.has_param_norm = row.compared = true;
+    row.param_norm = 2.0 / 3;
+    row.rank_step_ms = (shd_metrics_spread){1.5, 2.5, 3.5};
+    row.rank_wait_ms = (shd_metrics_spread){0.25, 0.5, 0.75};
+    row.slowest_rank = 3;
+    row.skipped_steps = 4;
+    row.nonfinite_steps = 2;
+    row.model_flop = 1e9;
+    row.peak_flop_per_s = 1e12;
+    row.usage = usage;
+    return row;
+}
+
+static const char *const memory_names[] = {"parameters", "optimizer"};
+static const int64_t memory_bytes[] = {INT64_C(1) << 33, 77};
+static const shd_metrics_usage example_usage = {.cpu_cores = 1.5,
+                                                .host_cpu_share = 0.75,
+                                                .read_bytes_per_s = 0,
+                                                .write_bytes_per_s = 12345,
+                                                .network_in_bytes_per_s = 2,
+                                                .network_out_bytes_per_s = NAN,
+                                                .resident_bytes = 1 << 20,
+                                                .memory_names = memory_names,
+                                                .memory_bytes = memory_bytes,
+                                                .memory_count = 2};
+
+static json_t *write_and_read(const shd_metrics_row *row) {
+    shd_metrics *metrics = NULL;
+    cr_assert_eq(shd_metrics_open("log", row->step, &metrics), SHERD_OK);
+    cr_assert_eq(shd_metrics_write(metrics, row), SHERD_OK);
+    shd_metrics_close(metrics);
+    return first_row("log/metrics.jsonl");
+}
+
+Test(metrics, tell_ranks_norms_and_use_of_the_machine) {
+    const shd_metrics_row row = full_row(&example_usage);
+    json_t *read = write_and_read(&row);
+    const struct {
+        const char *name;
+        double value;
+    } expected[] = {{"param_norm", 2.0 / 3},    {"rank_step_ms_min", 1.5},    {"rank_step_ms_median", 2.5},
+                    {"rank_step_ms_max", 3.5},  {"rank_wait_ms_min", 0.25},   {"rank_wait_ms_median", 0.5},
+                    {"rank_wait_ms_max", 0.75}, {"slowest_rank", 3},          {"skipped_steps", 4},
+                    {"nonfinite_steps", 2},     {"cpu_cores", 1.5},           {"host_cpu_share", 0.75},
+                    {"read_bytes_per_s", 0},    {"write_bytes_per_s", 12345}, {"network_in_bytes_per_s", 2},
+                    {"resident_bytes", 1 << 20}};
+    for (size_t i = 0; i < sizeof expected / sizeof *expected; i++) {
+        cr_expect_not_null(json_object_get(read, expected[i].name), "%s", expected[i].name);
+        cr_expect_eq(real(read, expected[i].name), expected[i].value, "%s", expected[i].name);
+    }
+    cr_assert_null(json_object_get(read, "network_out_bytes_per_s"), "the machine does not tell it");
+    /* 10^9 operations in 114.222 ms, of at most 10^12 a second. */
+    cr_assert_float_eq(real(read, "model_tflop_per_s"), 1e9 / 114.222e-3 / 1e12, 1e-8);
+    cr_assert_float_eq(real(read, "mfu"), 1e9 / 114.222e-3 / 1e12, 1e-8);
+    const json_t *memory = json_object_get(read, "memory_bytes");
+    cr_assert_eq(json_object_size(memory), 2u);
+    cr_assert_eq(json_integer_value(json_object_get(memory, "parameters")), INT64_C(1) << 33);
+    json_decref(read);
+}
+
+Test(metrics, have_no_utilisation_of_a_machine_whose_peak_is_not_known) {
+    shd_metrics_row row = full_row(NULL);
+    row.peak_flop_per_s = 0;
+    json_t *read = write_and_read(&row);
+    cr_assert_null(json_object_get(read, "mfu"));
+    cr_assert_not_null(json_object_get(read, "model_tflop_per_s"));
+    cr_assert_null(json_object_get(read, "memory_bytes"));
+    json_decref(read);
+}
+
+Test(metrics, of_every_figure_at_its_longest_are_found_whole_again) {
+    const shd_metrics_usage usage = {
+        -1.23456789e-300, -1.23456789e-300, -1.23456789e-300, -1.23456789e-300, -1.23456789e-300,
+        -1.23456789e-300, INT64_MIN,        memory_names,     memory_bytes,     2};
+    int64_t lists[64];
+    for (int i = 0; i < 64; i++) lists[i] = INT64_MIN;
+    shd_metrics_row row = full_row(&usage);
+    row.items = "samples";
+    row.loss = row.grad_norm = row.lr = row.param_norm = -1.2345678901234567e-300;
+    row.loss_scale = row.accuracy = row.validation_loss = row.validation_accuracy = 1.2345678901234567e-300;
+    row.classified = row.validated = true;
+    row.tokens = row.tokens_seen = row.peak_bytes = row.skipped_steps = row.nonfinite_steps = INT64_MIN;
+    row.source_count = 64;
+    row.source_tokens = row.source_tokens_seen = lists;
+    json_decref(write_and_read(&row));
+    int64_t steps[64];
+    write_rows("log", 1, 1);
+    read_steps("log/metrics.jsonl", steps);
+    cr_assert(steps[0] == 0 && steps[1] == 1 && steps[2] == -1);
+}
+
+Test(metrics, go_on_counting_where_the_last_row_that_stays_was) {
+    shd_metrics *metrics = NULL;
+    cr_assert_eq(shd_metrics_open("log", 0, &metrics), SHERD_OK);
+    for (int64_t step = 0; step < 5; step++) {
+        shd_metrics_row row = full_row(NULL);
+        row.step = step;
+        row.skipped_steps = 10 + step;
+        row.nonfinite_steps = step / 2;
+        cr_assert_eq(shd_metrics_write(metrics, &row), SHERD_OK);
+    }
+    shd_metrics_close(metrics);
+    cr_assert_eq(shd_metrics_open("log", 4, &metrics), SHERD_OK);
+    cr_assert_eq(shd_metrics_counted(metrics).skipped_steps, 13);
+    cr_assert_eq(shd_metrics_counted(metrics).nonfinite_steps, 1);
+    shd_metrics_close(metrics);
+    cr_assert_eq(shd_metrics_open("log", 0, &metrics), SHERD_OK);
+    cr_assert_eq(shd_metrics_counted(metrics).skipped_steps, 0);
+    shd_metrics_close(metrics);
+}
+
+/* Nothing is read but the rows that go: what stays may have become anything meanwhile. */
+Test(metrics, of_steps_that_are_taken_back_go_aside_without_a_look_at_the_others) {
+    int64_t steps[64];
+    shd_metrics *metrics = NULL;
+    cr_assert_eq(shd_metrics_open("log", 0, &metrics), SHERD_OK);
+    for (int64_t step = 0; step < 20; step++) {
+        shd_metrics_row row = full_row(step % 3 ? &example_usage : NULL);
+        row.step = step;
+        row.skipped_steps = 10 + step;
+        cr_assert_eq(shd_metrics_write(metrics, &row), SHERD_OK);
+    }
+    FILE *file = fopen("log/metrics.jsonl", "r+");
+    fputs("[      ", file);
+    fclose(file);
+    cr_assert_eq(shd_metrics_go_back(metrics, 7), SHERD_OK, "%s", sherd_last_error());
+    cr_assert_eq(shd_metrics_counted(metrics).skipped_steps, 16);
+    shd_metrics_row row = example;
+    row.step = 7;
+    cr_assert_eq(shd_metrics_write(metrics, &row), SHERD_OK);
+    file = fopen("log/metrics.jsonl", "r+");
+    fputs("{\"step\"", file);
+    fclose(file);
+    read_steps("log/metrics.jsonl", steps);
+    for (int64_t step = 0; step < 8; step++) cr_assert_eq(steps[step], step);
+    cr_assert_eq(steps[8], -1);
+    read_steps("log/metrics.jsonl.1", steps);
+    for (int64_t step = 7; step < 20; step++) cr_assert_eq(steps[step - 7], step);
+    cr_assert_eq(steps[13], -1);
+    /* To the very start, and when there is nothing to take back. */
+    cr_assert_eq(shd_metrics_go_back(metrics, 8), SHERD_OK);
+    cr_assert_eq(access("log/metrics.jsonl.2", F_OK), -1);
+    cr_assert_eq(shd_metrics_go_back(metrics, 0), SHERD_OK);
+    cr_assert_eq(shd_metrics_go_back(metrics, 0), SHERD_OK);
+    cr_assert_eq(shd_metrics_counted(metrics).skipped_steps, 0);
+    shd_metrics_close(metrics);
+    read_steps("log/metrics.jsonl", steps);
+    cr_assert_eq(steps[0], -1);
+    read_steps("log/metrics.jsonl.2", steps);
+    cr_assert(steps[0] == 0 && steps[7] == 7 && steps[8] == -1);
+}
+
+/* What logrotate's copytruncate does, and then a row: what is there is what counts. */
+Test(metrics, of_steps_that_are_taken_back_may_have_been_cut_off_meanwhile) {
+    int64_t steps[64];
+    shd_metrics *metrics = NULL;
+    cr_assert_eq(shd_metrics_open("log", 0, &metrics), SHERD_OK);
+    shd_metrics_row row = example;
+    row.skipped_steps = 3;
+    for (row.step = 0; row.step < 8; row.step++) cr_assert_eq(shd_metrics_write(metrics, &row), SHERD_OK);
+    cr_assert_eq(truncate("log/metrics.jsonl", 0), 0);
+    cr_assert_eq(shd_metrics_write(metrics, &row), SHERD_OK);
+    cr_assert_eq(shd_metrics_go_back(metrics, 8), SHERD_OK, "%s", sherd_last_error());
+    cr_assert_eq(shd_metrics_counted(metrics).skipped_steps, 0);
+    cr_assert_eq(shd_metrics_write(metrics, &row), SHERD_OK);
+    row.step++;
+    cr_assert_eq(shd_metrics_write(metrics, &row), SHERD_OK);
+    cr_assert_eq(shd_metrics_go_back(metrics, 9), SHERD_OK);
+    cr_assert_eq(shd_metrics_counted(metrics).skipped_steps, 3);
+    shd_metrics_close(metrics);
+    read_steps("log/metrics.jsonl", steps);
+    cr_assert(steps[0] == 8 && steps[1] == -1);
+    read_steps("log/metrics.jsonl.1", steps);
+    cr_assert(steps[0] == 8 && steps[1] == -1);
+    read_steps("log/metrics.jsonl.2", steps);
+    cr_assert(steps[0] == 9 && steps[1] == -1);
+}
+
+/* Rows as version 0.1.0 wrote them before there were counters. */
+Test(metrics, of_older_versions_are_gone_on_from) {
+    int64_t steps[64];
+    mkdir("log", 0777);
+    write_text("log/metrics.jsonl", "{\"step\":0,\"loss\":5.5,\"grad_norm\":1,\"lr\":0.1,\"tokens\":8}\n"
+                                    "{\"step\":1,\"loss\":\"nan\",\"loss_scale\":2,\"skipped\":true}\n");
+    write_rows("log", 2, 1);
+    read_steps("log/metrics.jsonl", steps);
+    cr_assert(steps[0] == 0 && steps[1] == 1 && steps[2] == 2 && steps[3] == -1);
 }
 
 Test(metrics, tell_the_loss_scale_and_skipped_steps_where_there_is_one) {
@@ -285,6 +484,29 @@ Test(metrics, leave_the_file_whole_when_the_disk_is_full) {
     shd_metrics_close(metrics);
     read_steps("metrics.jsonl", steps);
     cr_assert(steps[0] == 0 && steps[1] == 1 && steps[2] == -1);
+}
+
+Test(metrics, of_a_step_that_is_taken_back_need_no_room) {
+    int64_t steps[64];
+    write_rows(".", 0, 2);
+    shd_metrics *metrics = NULL;
+    cr_assert_eq(shd_metrics_open(".", 2, &metrics), SHERD_OK);
+    size_t length;
+    free(read_file("metrics.jsonl", &length));
+    signal(SIGXFSZ, SIG_IGN);
+    const struct rlimit limit = {length + 100, RLIM_INFINITY}, none = {RLIM_INFINITY, RLIM_INFINITY};
+    shd_metrics_row row = example;
+    row.step = 2;
+    cr_assert_eq(setrlimit(RLIMIT_FSIZE, &limit), 0);
+    sherd_status written = shd_metrics_write(metrics, &row), taken = shd_metrics_go_back(metrics, 2);
+    setrlimit(RLIMIT_FSIZE, &none);
+    cr_assert_eq(written, SHERD_IO);
+    cr_assert_eq(taken, SHERD_OK, "%s", sherd_last_error());
+    cr_assert_eq(shd_metrics_flush(metrics), SHERD_OK);
+    cr_assert_eq(access("metrics.jsonl.1", F_OK), -1);
+    read_steps("metrics.jsonl", steps);
+    cr_assert(steps[0] == 0 && steps[1] == 1 && steps[2] == -1);
+    shd_metrics_close(metrics);
 }
 
 Test(metrics, write_without_allocating) {

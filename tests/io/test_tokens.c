@@ -155,6 +155,24 @@ Test(tokens, are_sampled_at_both_ends) {
     }
 }
 
+/* Also where no sequence reaches: 2000 tokens are 285 sequences of 7, and the last four are left out. */
+Test(tokens, are_scanned_to_the_last_one) {
+    for (int at = 0; at < 3; at++) {
+        write_tokens("tokens.u16", 2000, 2, NULL);
+        int file = open("tokens.u16", O_WRONLY);
+        if (at < 2) cr_assert_eq(pwrite(file, "\xff", 1, at == 1 ? 2 * 1999 : 2 * 1203), 1);
+        close(file);
+        shd_tokens *tokens;
+        int64_t summed = -1;
+        cr_assert_eq(open_tokens("tokens.u16", SHD_FORMAT_AUTO, 7, &tokens), SHERD_OK);
+        cr_assert_eq(shd_tokens_scan(tokens, &summed), at == 2 ? SHERD_OK : SHERD_DATA, "case %d", at);
+        if (at == 2) cr_expect_eq(summed, 0);
+        if (at < 2)
+            cr_expect(strstr(sherd_last_error(), at ? "at byte 3998 " : "at byte 2406 "), "%s", sherd_last_error());
+        shd_tokens_close(tokens);
+    }
+}
+
 Test(tokens, of_a_file_cut_short_during_a_run_are_an_error_and_not_a_signal) {
     write_tokens("tokens.u16", 5000, 2, NULL);
     shd_tokens *tokens = NULL;

@@ -9,7 +9,8 @@ exchanged in bf16 too) and fp16.  Checked for every rank of every job:
 
   - categories and buffers of the plan add up to its allocated_bytes;
   - anonymous mappings made by sherd = the plan's PRIVATE arena, to the byte;
-  - shared memory (memfd) made by the ranks = EXPORTED of each + HOST once, to the byte; beside it one control block;
+  - shared memory (memfd) made by the ranks = EXPORTED of each + HOST once, to the byte; beside it one control block and one flight
+    recorder;
   - so that all ranks together take ranks x allocated_bytes, plus what is named below and bounded;
   - fifty more steps make not one more call of malloc or mmap each, on no rank and from no library;
   - the same of a job that goes on from the checkpoint which the first has saved: saving and loading take what is planned;
@@ -17,12 +18,13 @@ exchanged in bf16 too) and fp16.  Checked for every rank of every job:
   - a plan that differs by one cache line, or another stage's, is found out.
 
 Named beside the plan: objects of sherd (descriptions, programs, tables, the checkpoint's buffer), OpenBLAS's buffers,
-other libraries, the control block.  Exit 0 when all hold.  Standard library only.
+other libraries, the control block and the flight recorder.  Exit 0 when all hold.  Standard library only.
 """
 import argparse, copy, glob, json, os, subprocess, sys, tempfile, time
 
 MIB = 1 << 20
 OBJECTS_LIMIT, LIBRARIES_LIMIT, CONTROL_LIMIT, PSS_LIMIT = 4 * MIB, 1 * MIB, 1 * MIB, 40 * MIB
+RECORDER_LIMIT = 280 * 1024  # of each rank
 SHORT, LONG = 3, 53  # steps
 MANIFEST_CALLS = 24  # by which the texts of two manifests, of other sizes and ids, may differ
 
@@ -92,6 +94,8 @@ class Job:
         ranks = {int(s["rank"] or 0): s for s in seen if s["rank"] or self.ranks == 1}
         if sorted(ranks) != list(range(self.ranks)):
             raise Failure(f"train: reports of ranks {sorted(ranks)}, expected 0 to {self.ranks - 1}")
+        for launcher in (s for s in seen if not s["rank"] and self.ranks > 1):
+            ranks[0]["memfd"]["sherd-recorder"] = launcher["memfd"]["sherd-recorder"]  # of all of them
         return [ranks[r] for r in range(self.ranks)]
 
 
@@ -126,7 +130,7 @@ def check_sums(plan):
 def check_seen(plan, seen):
     """Returns a row of the table: what all ranks were promised and took, and the rest by name, largest rank."""
     arenas, ranks = plan["stages"][plan["stage"]]["arena_bytes"], plan["ranks"]
-    shared = {"sherd-exported": [], "sherd-host": [], "sherd-control": []}
+    shared = {"sherd-exported": [], "sherd-host": [], "sherd-control": [], "sherd-recorder": []}
     rest = {"objects": 0, "blas": 0, "libraries": 0}
     taken = 0
     for r, report in enumerate(seen):
@@ -146,6 +150,8 @@ def check_seen(plan, seen):
     need(shared["sherd-host"] == ([arenas["host"]] if arenas["host"] else []),
          f"host arenas are {shared['sherd-host']}, the plan says {arenas['host']}")
     need(len(shared["sherd-control"]) == (ranks > 1), f"control blocks are {shared['sherd-control']}")
+    need(len(shared["sherd-recorder"]) == 1, f"flight recorders are {shared['sherd-recorder']}")
+    need(shared["sherd-recorder"][0] <= RECORDER_LIMIT * ranks, f"{shared['sherd-recorder'][0]} bytes of flight recorder")
     taken += sum(shared["sherd-exported"]) + sum(shared["sherd-host"])
     promised = ranks * plan["stages"][plan["stage"]]["allocated_bytes"]
     need(taken == promised, f"all ranks took {taken} bytes, were promised {promised}")

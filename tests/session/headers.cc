@@ -19,7 +19,8 @@ int main() {
     good = good && !group.match && group.lr_factor == 1 && group.weight_decay == -1;
     const sherd_checkpoint checkpoint = SHERD_CHECKPOINT_INIT;
     good = good && checkpoint.compression == 1 && checkpoint.async && checkpoint.threads == 2 && checkpoint.keep == 0 &&
-           checkpoint.keep_every == 0 && options.checkpoint.compression == 1 && options.checkpoint.threads == 2;
+           checkpoint.keep_every == 0 && options.checkpoint.compression == 1 && options.checkpoint.threads == 2 &&
+           options.on_nonfinite == SHERD_NONFINITE_ABORT && !options.judge && !options.judge_user;
     const sherd_load load = SHERD_LOAD_INIT;
     good = good && load.size == sizeof load && !load.weights_only && !load.skip_patterns && load.skip_pattern_count == 0;
     return good ? 0 : 1;

@@ -269,6 +269,7 @@ Test(brackets, options_out_of_range_are_refused_by_key) {
                  {"train.recompute", offsetof(sherd_options, recompute), 3},
                  {"micro_steps", offsetof(sherd_options, micro_steps), 0},
                  {"eval_micro_steps", offsetof(sherd_options, eval_micro_steps), -1},
+                 {"run.on_nonfinite", offsetof(sherd_options, on_nonfinite), 2},
                  {"run.threads", offsetof(sherd_options, threads), 0}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         sherd_options options = SHERD_OPTIONS_INIT;
@@ -312,6 +313,11 @@ typedef struct change {
         kind_, offsetof(sherd_options, field), sizeof(type), &(type) { value_ }                                        \
     }
 
+static bool accept(void *user, const sherd_step_result *found) {
+    (void)user;
+    return found->loss < 0;
+}
+
 static int refused_for_its_options(void *user, const sherd_options *options) {
     const change *made = user;
     sherd_options mine = *options;
@@ -339,6 +345,8 @@ Test(brackets, ranks_with_other_options_are_refused_on_every_rank, .timeout = 60
                         CHANGE(SHERD_ADAMW, micro_steps, int32_t, 7),
                         CHANGE(SHERD_ADAMW, eval_micro_steps, int32_t, 1),
                         CHANGE(SHERD_ADAMW, clip, double, 2),
+                        CHANGE(SHERD_ADAMW, on_nonfinite, sherd_nonfinite, SHERD_NONFINITE_SKIP),
+                        CHANGE(SHERD_ADAMW, judge, sherd_judge_fn, accept),
                         CHANGE(SHERD_ADAMW, optimizer.kind, sherd_optimizer_kind, SHERD_ADAM),
                         CHANGE(SHERD_ADAMW, optimizer.schedule, sherd_schedule, SHERD_INVERSE_SQRT),
                         CHANGE(SHERD_ADAMW, optimizer.decay, sherd_decay, SHERD_DECAY_ALL),

@@ -7,6 +7,7 @@
 #include <criterion/criterion.h>
 #include <errno.h>
 #include <signal.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,7 +15,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { DEFAULT_TIMEOUT_S = 120, SLOWDOWN = 4, ASSERTION_FAILED = 101 };
+enum { DEFAULT_TIMEOUT_S = 120, SLOWDOWN = 4, ASSERTION_FAILED = 101, SKIPPED = 102 };
 
 extern struct criterion_test *__start_cr_tst[], *__stop_cr_tst[];
 /* Suites have a section only where a test declares one. */
@@ -26,6 +27,16 @@ void criterion_send_assert(struct criterion_assert_stats *stats) {
 
 void criterion_abort_test(void) { _Exit(ASSERTION_FAILED); }
 void criterion_continue_test(void) { _Exit(ASSERTION_FAILED); }
+void criterion_skip_test(const char *format, ...) {
+    va_list arguments;
+    va_start(arguments, format);
+    printf("       ");
+    vprintf(format, arguments);
+    printf("\n");
+    va_end(arguments);
+    fflush(NULL);
+    _Exit(SKIPPED);
+}
 void cri_asserts_passed_incr(void) {}
 void criterion_internal_test_setup(void) {}
 void criterion_internal_test_teardown(void) {}
@@ -44,7 +55,10 @@ static const struct criterion_test_extra_data *suite_of(const struct criterion_t
     return NULL;
 }
 
-static bool run_test(const struct criterion_test *test) {
+/* Neither passed nor failed: skipped. */
+typedef enum outcome { FAILED, PASSED, LEFT_OUT } outcome;
+
+static outcome run_test(const struct criterion_test *test) {
     fflush(NULL);
     pid_t child = fork();
     if (child == 0) {
@@ -62,10 +76,12 @@ static bool run_test(const struct criterion_test *test) {
     }
     int status = 0;
     while (child > 0 && waitpid(child, &status, 0) < 0 && errno == EINTR) {}
-    bool passed = child > 0 && ended_well(test->data, status);
-    printf("[%s] %s::%s\n", passed ? "PASS" : "FAIL", test->category, test->name);
-    if (!passed) printf("       wait status 0x%x\n", (unsigned)status);
-    return passed;
+    static const char *const words[] = {"FAIL", "PASS", "SKIP"};
+    outcome result = child > 0 && ended_well(test->data, status) ? PASSED : FAILED;
+    if (WIFEXITED(status) && WEXITSTATUS(status) == SKIPPED) result = LEFT_OUT;
+    printf("[%s] %s::%s\n", words[result], test->category, test->name);
+    if (result == FAILED) printf("       wait status 0x%x\n", (unsigned)status);
+    return result;
 }
 
 int main(int argc, char **argv) {
@@ -75,10 +91,9 @@ int main(int argc, char **argv) {
     int passed = 0, failed = 0;
     for (struct criterion_test **test = __start_cr_tst; test < __stop_cr_tst; test++) {
         if (!*test || (only && !strstr((*test)->name, only))) continue;
-        if (run_test(*test))
-            passed++;
-        else
-            failed++;
+        outcome result = run_test(*test);
+        passed += result == PASSED;
+        failed += result == FAILED;
     }
     printf("%d passed, %d failed\n", passed, failed);
     return failed ? 1 : 0;

@@ -95,7 +95,7 @@ class Job:
     """`sherd train` with settings, in a run folder of its own unless one is given, by way of the command `prefix`."""
 
     def __init__(self, sherd, job, ranks, settings=(), run_dir=None, address_bytes=resource.RLIM_INFINITY, file_bytes=resource.RLIM_INFINITY,
-                 prefix=(), environment=()):
+                 prefix=(), environment=(), options=()):
         self.ranks = ranks
         self.run_dir = run_dir or tempfile.mkdtemp(dir=os.path.dirname(job))
         self.mark = f"{MARK}={os.path.basename(self.run_dir)}-{random.getrandbits(64):016x}"
@@ -103,7 +103,7 @@ class Job:
         environment[MARK] = self.mark.split("=", 1)[1]
         for name in ("ASAN_OPTIONS", "TSAN_OPTIONS"):  # a crash is to be a crash in these builds too
             environment[name] = environment.get(name, "") + ":handle_segv=0"
-        command = [*prefix, sherd, "train", job, "-n", str(ranks), "--set", f"run.dir={self.run_dir}"]
+        command = [*prefix, sherd, "train", job, "-n", str(ranks), *options, "--set", f"run.dir={self.run_dir}"]
         for setting in settings:
             command += ["--set", setting]
         self.errors = tempfile.TemporaryFile()
@@ -170,7 +170,10 @@ class Job:
         """Until the program that was started has come so far that the signal no longer ends it just so."""
         def handled():
             masks = dict(line.split(":\t") for line in read(f"/proc/{self.launcher.pid}/status").decode().splitlines() if line.startswith("Sig"))
-            return any(int(masks.get(name, "0"), 16) >> (number - 1) & 1 for name in ("SigCgt", "SigBlk"))
+            has = {name: int(masks.get(name, "0"), 16) for name in ("SigCgt", "SigBlk")}
+            if has["SigBlk"] >> (signal.SIGPIPE - 1) & 1:
+                return False  # a library starts a thread, and holds all signals for a moment
+            return (has["SigCgt"] | has["SigBlk"]) >> (number - 1) & 1
         self.wait_for(handled, f"signal {int(number)} was handled")
 
     def wait_for_rows(self, count=1):

@@ -14,6 +14,7 @@ import errno
 import os
 import random
 import re
+import resource
 import shutil
 import subprocess
 import sys
@@ -136,13 +137,19 @@ def check_full_for_a_while(bench):
 
 
 def check_file_limit(bench):
-    """ulimit -f: a rank's file may not be so long. Nobody is killed by SIGXFSZ. On one rank: shared memory is limited, too."""
+    """ulimit -f: a rank's file may not be so long, which is known before the job starts, if it was so then. Nobody is killed by
+    SIGXFSZ. On one rank: shared memory is limited, too."""
+    folder = bench.new_folder()
+    with bench.start([f"train.steps={STEPS}", f"checkpoint.dir={folder}"], ranks=1, file_bytes=bench.file_bytes // 2) as job:
+        code, said = job.wait(LIMIT_S), job.said()
+        need(code == 1 and re.search(r"a file may have \d+ bytes.*raise the limit", said), f"from the start: exit code {code}: {said}")
     for on_error in ("stop", "fail", "continue"):
         folder = bench.new_folder()
-        with bench.start([f"train.steps={STEPS}", f"checkpoint.dir={folder}", f"checkpoint.on_error={on_error}"], ranks=1,
-                         file_bytes=bench.file_bytes // 2) as job:
+        with bench.start([f"train.steps={STEPS}", f"checkpoint.dir={folder}", f"checkpoint.on_error={on_error}"], ranks=1) as job:
+            job.wait_for_rows(1)
+            resource.prlimit(job.launcher.pid, resource.RLIMIT_FSIZE, (bench.file_bytes // 2, bench.file_bytes // 2))
             need_failed(bench, job, folder, "File too large")
-    bench.counts["ulimit -f"] = 3
+    bench.counts["ulimit -f"] = 4
 
 
 def need_root():

@@ -28,8 +28,8 @@ from jobs import Failure, Job, need
 
 STEPS, BATCH = 6, 24
 REPLICAS = 2
-TIMES = ("_ms", "_per_s")
-VARY = {"peak_bytes", "data_ready"}
+TIMES = ("_ms", "_per_s", "_ms_min", "_ms_median", "_ms_max")
+VARY = {"peak_bytes", "data_ready", "slowest_rank", "cpu_cores", "host_cpu_share", "resident_bytes", "memory_bytes"}
 
 GPT2 = """name: matrix
 model: {family: gpt2, vocab_size: 259, context: 11, d_model: 21, n_layer: 2, n_head: 3$model}

@@ -41,8 +41,9 @@ class Bench:
 
 
 def state_of(folder):
-    """All names in a folder and what files hold: what must be as it was."""
-    paths = [os.path.join(where, name) for where, _, names in os.walk(folder) for name in names if name != ".sherd-lock"]
+    """All names in a folder and what files hold: what must be as it was. Logs go on."""
+    paths = [os.path.join(where, name) for where, _, names in os.walk(folder) for name in names
+             if name != ".sherd-lock" and "/attempt_" not in where]
     return {path: read(path) for path in paths}
 
 

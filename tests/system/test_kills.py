@@ -131,7 +131,7 @@ def check_hang(bench):
             need(code == 4, f"exit code {code}: {said}")
             told = re.search(rf"rank (\d+) waited {TIMEOUT_S} s in ([^:\n]+) for (rank .*)", said)
             need(told and int(told[1]) != rank, f"nobody says whom it waits for: {said}")
-            need(re.search(rf"rank {rank} \(last issued [A-Z_]+( unit \d+)? \(\d+ bytes\), collective \d+\)", told[3]),
+            need(re.search(rf"rank {rank} \(last issued [A-Z_]+( [^()]+)? \(\d+ bytes\), collective \d+\)", told[3]),
                  f"not rank {rank} and its last collective: {said}")
             need(f"rank {told[1]} (" not in told[3], f"a rank says that it waits for itself: {said}")
             need(time.monotonic() - began >= TIMEOUT_S, "before the time-out")

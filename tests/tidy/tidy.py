@@ -33,10 +33,11 @@ ARROWS = {
     "runtime/engine": BELOW_ENGINE,
     "runtime/session": BELOW_ENGINE + ["runtime/engine", "io"],
     "runtime/model": ["runtime/base", "runtime/device", "runtime/ops"],
-    "runtime/train": ["runtime/base", "runtime/session", "runtime/model", "io"],
-    "runtime/watch": ["runtime/base", "runtime/comm"],
-    "runtime/launch": ["runtime/base", "runtime/comm/store.h", "io/job.h"],
-    "runtime/cli": ["runtime/train", "runtime/launch", "io", "shard", "runtime/schedule"],
+    "runtime/train": ["runtime/base", "runtime/session", "runtime/model", "runtime/watch", "runtime/comm/recorder.h", "runtime/comm/selftest.h", "io"],
+    "runtime/watch": ["runtime/base", "runtime/comm", "io/events.h"],
+    "runtime/launch": ["runtime/base", "runtime/comm/store.h", "io/job.h", "io/events.h"],
+    "runtime/report": ["runtime/base", "io"],
+    "runtime/cli": ["runtime/train", "runtime/launch", "runtime/report", "runtime/watch", "runtime/comm/recorder.h", "io", "shard", "runtime/schedule"],
     "examples": [],
 }
 PURE_FOLDERS = ("shard", "runtime/schedule")
@@ -49,10 +50,11 @@ CALLS = [
     ("calls the allocator (use runtime/base/memory.h)",
      r"\b(?:malloc|calloc|realloc|free|aligned_alloc|posix_memalign|strdup|strndup|asprintf)\s*\(",
      ["runtime/base/memory.c", "runtime/cli"]),
-    ("reads the environment", r"\b(?:secure_)?getenv\s*\(|\benviron\b", ["runtime/comm/env.c", "runtime/launch/spawn.c", "runtime/cli"]),
+    ("reads the environment", r"\b(?:secure_)?getenv\s*\(|\benviron\b", ["runtime/comm/env.c", "runtime/launch/variables.c", "runtime/launch/processors.c", "runtime/launch/gpus.c",
+                                                                       "runtime/cli"]),
 ]
 BACKEND_WORDS = re.compile(r"cuda|nccl|cublas", re.I)
-BACKEND_FILES = re.compile(r"(^|/)(cuda|nccl|cublas|staged)[^/]*\.[ch]u?h?$|^io/schema\.h$|^runtime/include/sherd/(cuda|nccl)\.h$")
+BACKEND_FILES = re.compile(r"(^|/)(cuda|nccl|cublas|staged)[^/]*\.[ch]u?h?$|^io/schema\.h$|^runtime/comm/env\.c$|^runtime/launch/(variables|processors|gpus)\.[ch]$|^runtime/include/sherd/(cuda|nccl)\.h$")
 
 # Longer than the limits, with the reason.
 LONG_FILES = {}

@@ -34,11 +34,15 @@ typedef struct watcher {
     job_result *result; /* rank 0's; else NULL */
     bool stops, asks;
     int64_t stop_step, asking_step, step, calls;
+    int32_t nap_ms;
+    job_events events;
+    int64_t row_count;
 } watcher;
 
 static void stepped(void *user, const shd_train_step *row) {
     watcher *watch = user;
     watch->step = row->step;
+    watch->row_count++;
     int64_t calls = shd_memory_calls();
     if (watch->result && watch->result->step_count < MAX_STEPS) {
         watch->result->allocations[watch->result->step_count] = calls - watch->calls;
@@ -49,6 +53,8 @@ static void stepped(void *user, const shd_train_step *row) {
 
 static uint32_t stopping(void *user) {
     const watcher *watch = user;
+    if (watch->events.stop_rows > 0 && watch->row_count >= watch->events.stop_rows) return 1;
+    if (watch->nap_ms > 0) usleep((useconds_t)watch->nap_ms * 500); /* asked twice a step */
     return watch->stops && watch->step >= watch->stop_step;
 }
 
@@ -61,6 +67,7 @@ static bool asking(void *user) {
 
 static void saved(void *user, const shd_train_save *save) {
     watcher *watch = user;
+    if (watch->events.saved) watch->events.saved(save->step);
     if (watch->result && watch->result->save_count < MAX_STEPS)
         watch->result->save_steps[watch->result->save_count++] = save->step;
 }
@@ -97,6 +104,8 @@ static sherd_status run_rank(const shd_job *job, int32_t rank, const char *name,
 typedef struct orders {
     int32_t stopping_rank, asking_rank; /* -1: none */
     int64_t stop_step, asking_step;
+    int32_t slow_rank, nap_ms;
+    job_events events; /* rank 0's */
 } orders;
 
 static watcher watcher_of(const orders *told, int32_t rank, job_result *result) {
@@ -104,7 +113,9 @@ static watcher watcher_of(const orders *told, int32_t rank, job_result *result) 
                      .stops = rank == told->stopping_rank,
                      .asks = rank == told->asking_rank,
                      .stop_step = told->stop_step,
-                     .asking_step = told->asking_step};
+                     .asking_step = told->asking_step,
+                     .nap_ms = rank == told->slow_rank ? told->nap_ms : 0,
+                     .events = rank == 0 ? told->events : (job_events){0}};
 }
 
 static void run_ordered(const char *text, const char *const *settings, const orders *told, job_result *out) {
@@ -147,6 +158,16 @@ void run_job_asking(const char *text, const char *const *settings, int64_t askin
     bool several = false;
     for (int32_t i = 0; settings && settings[i]; i++) several |= strcmp(settings[i], "run.ranks=2") == 0;
     const orders told = {.stopping_rank = -1, .asking_rank = several, .asking_step = asking_step};
+    run_ordered(text, settings, &told, out);
+}
+
+void run_job_slowly(const char *text, const char *const *settings, int32_t slow_rank, int32_t nap_ms, job_result *out) {
+    const orders told = {.stopping_rank = -1, .asking_rank = -1, .slow_rank = slow_rank, .nap_ms = nap_ms};
+    run_ordered(text, settings, &told, out);
+}
+
+void run_job_watched(const char *text, const char *const *settings, const job_events *events, job_result *out) {
+    const orders told = {.stopping_rank = -1, .asking_rank = -1, .events = *events};
     run_ordered(text, settings, &told, out);
 }
 

@@ -28,7 +28,16 @@ void run_job_stopping(const char *text, const char *const *settings, int32_t sto
                       job_result *out);
 /* The same, and rank 1, or the only one, asks for a checkpoint after `asking_step` steps. */
 void run_job_asking(const char *text, const char *const *settings, int64_t asking_step, job_result *out);
+/* The same, and rank `slow_rank` sleeps for `nap_ms` in every step. */
+void run_job_slowly(const char *text, const char *const *settings, int32_t slow_rank, int32_t nap_ms, job_result *out);
 void run_job(const char *text, const char *const *settings, job_result *out);
+/* What a run meets: `saved` is called in rank 0's process for every checkpoint that is complete; rank 0 is told to
+ * stop when it has seen `stop_rows` rows, if that is not 0. */
+typedef struct job_events {
+    void (*saved)(int64_t step);
+    int64_t stop_rows;
+} job_events;
+void run_job_watched(const char *text, const char *const *settings, const job_events *events, job_result *out);
 /* Loads and checks, without running. */
 sherd_status check_job(const char *text, const char *const *settings);
 /* The same, as a dry run does: what is damaged is logged. */

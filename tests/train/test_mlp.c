@@ -290,7 +290,7 @@ Test(mlp, steps_allocate_nothing) {
 Test(mlp, a_first_step_that_is_not_finite_is_not_blamed_on_the_learning_rate) {
     static job_result result;
     write_samples();
-    run_job(still_job, SET("data.input_scale=1.0e+37", "run.ranks=1"), &result);
+    run_job(still_job, SET("data.input_scale=1.0e+37", "run.ranks=1", "run.on_nonfinite=abort"), &result);
     cr_expect_eq(result.status[0], SHERD_NUMERIC);
     cr_expect(strstr(result.cause, "step 1/"), "%s", result.cause);
     cr_expect(strstr(result.cause, "; nothing was updated yet: look at the inputs, data.input_scale and model.init"),

@@ -156,11 +156,12 @@ Test(precision_jobs, an_overflow_at_the_least_scale_ends_a_job_naming_the_key) {
     make_tokens("tokens.u16", 2000, 7);
     run_job(small_job,
             (const char *const[]){"train.precision=fp16", "train.loss_scale.initial=1099511627776",
-                                  "train.loss_scale.minimum=549755813888", "run.ranks=2", NULL},
+                                  "train.loss_scale.minimum=549755813888", "run.ranks=2", "run.on_nonfinite=abort",
+                                  NULL},
             &result);
     for (int r = 0; r < 2; r++) cr_assert_eq(result.status[r], SHERD_NUMERIC);
     cr_assert(strstr(result.cause, "train.loss_scale.minimum"), "%s", result.cause);
-    cr_assert_eq(result.step_count, 1);
+    cr_assert_eq(result.step_count, 2);
 }
 
 Test(precision_jobs, a_first_scale_below_the_least_is_refused_with_its_place) {

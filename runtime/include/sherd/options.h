@@ -110,6 +110,19 @@ typedef struct sherd_loss_scale {
     int32_t hysteresis;
 } sherd_loss_scale;
 
+/* What becomes of a step whose loss or gradient norm is not finite, on whatever rank it began. ABORT: sherd_step fails with
+ * NUMERIC on all ranks, naming the step and the rank; the session is over. SKIP: nothing is updated, and the result says
+ * so (`skipped`, `nonfinite`); parameters and optimizer state keep every bit, the step counts as a step, so that data and
+ * learning rate go on, but not in the optimizer's bias corrections. With precision FP16 this is about steps that no loss
+ * scale could mend; the others are skipped in any case. */
+typedef enum sherd_nonfinite { SHERD_NONFINITE_ABORT, SHERD_NONFINITE_SKIP } sherd_nonfinite;
+
+/* Judges a step before anything is updated: true skips it. Asked on every rank, about steps whose loss and gradient norm
+ * are finite, inside sherd_step: `found` is the result so far, and but for the times without `rank_` the same everywhere;
+ * every rank must come to the same answer, so it must follow from that alone. It may not call the session. */
+struct sherd_step_result;
+typedef bool (*sherd_judge_fn)(void *user, const struct sherd_step_result *found);
+
 /* How a session writes checkpoints. Start from SHERD_CHECKPOINT_INIT. */
 typedef struct sherd_checkpoint {
     int32_t compression; /* 0: none, to 19; default 1. The same values come back whatever it is */
@@ -152,6 +165,11 @@ typedef struct sherd_options {
     double timeout_s;            /* how long one wait for other ranks may last, in seconds; default 600 */
     double start_timeout_s;      /* the same for the meeting in sherd_session_create; default 300 */
     sherd_checkpoint checkpoint; /* default SHERD_CHECKPOINT_INIT */
+    /* With ABORT, no clipping, no judge and no FP16, updates run inside backward: a step that fails has changed
+     * parameters. In all other cases they run after the verdict. Default ABORT. */
+    sherd_nonfinite on_nonfinite;
+    sherd_judge_fn judge; /* default NULL: every finite step is good */
+    void *judge_user;     /* handed to it; default NULL */
 } sherd_options;
 
 /* Values in the order of the fields: C++ before C++20 knows no designated initialisers. */
@@ -169,7 +187,8 @@ typedef struct sherd_options {
 #define SHERD_OPTIONS_INIT                                                                                             \
     {                                                                                                                  \
         sizeof(sherd_options), 0, 1, NULL, 3, 1, SHERD_GATHER_AUTO, 1, SHERD_RECOMPUTE_NONE, SHERD_FP32, SHERD_FP32,   \
-            SHERD_LOSS_SCALE_INIT, 1, 0, 0, SHERD_OPTIMIZER_INIT, 1, 600, 300, SHERD_CHECKPOINT_INIT                   \
+            SHERD_LOSS_SCALE_INIT, 1, 0, 0, SHERD_OPTIMIZER_INIT, 1, 600, 300, SHERD_CHECKPOINT_INIT,                  \
+            SHERD_NONFINITE_ABORT, NULL, NULL                                                                          \
     }
 
 /* Which micro-batch of a global batch the rank of valid `options` is to run at micro-step `micro_step`, so that gradients
@@ -177,12 +196,17 @@ typedef struct sherd_options {
  * them takes its share of neighbours in this way. */
 SHERD_API int64_t sherd_micro_batch(const sherd_options *options, int32_t micro_step);
 
-/* Sets rank, world_size and rendezvous from torchrun's variables (RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE,
- * MASTER_ADDR, MASTER_PORT; TORCHELASTIC_RUN_ID and TORCHELASTIC_RESTART_COUNT tell jobs and attempts apart). Without
- * RANK and WORLD_SIZE it leaves them alone: one rank. This is the only place where the library reads the environment.
+/* Sets rank, world_size and rendezvous from the variables of the launcher that has started this process: torchrun's (RANK,
+ * WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT; TORCHELASTIC_RUN_ID and TORCHELASTIC_RESTART_COUNT
+ * tell jobs and attempts apart), else the first complete set among those of Open MPI's mpirun, MPICH's mpiexec and srun
+ * that tells of several ranks. Without such a set nothing changes.
+ *
  * Owns: `rendezvous` points to storage of the calling thread, valid until its next call; a session copies it.
- * Fails: CONFIG when the set is incomplete or a value is no number in range. */
+ * Fails: CONFIG (a variable missing though RANK or WORLD_SIZE is set, malformed, out of range, or ranks of the job are on
+ * other hosts; named). Threads: any, while nobody changes the environment. */
 SHERD_API sherd_status sherd_options_from_env(sherd_options *options);
+/* Whose variables it would take: "torchrun", "Open MPI", "MPICH" or "Slurm"; NULL: there is no complete set. */
+SHERD_API const char *sherd_launcher_from_env(void);
 
 #ifdef __cplusplus
 }

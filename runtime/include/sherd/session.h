@@ -50,21 +50,39 @@ typedef struct sherd_view {
 /* Sums of a trainer's own beside the loss: correct predictions, a second loss. */
 enum { SHERD_METRICS = 2 };
 
-/* What a step did; the same on every rank but for the times, which are this rank's. */
+/* A time that every rank has measured for itself, over all ranks. */
+typedef struct sherd_rank_times {
+    double min_ms, median_ms, max_ms; /* of an even number of ranks the lower one of the two in the middle */
+    int32_t max_rank;                 /* whose is max_ms; of several the lowest */
+} sherd_rank_times;
+
+/* What a step did; the same on every rank but for the times without `rank_`, which are this rank's. */
 typedef struct sherd_step_result {
     int64_t step;      /* the step just done, from 0 */
     double loss;       /* exact sum of what was added, rounded once, ÷ target_count */
     double grad_norm;  /* 2-norm of the mean gradient over all trainable elements, before clipping */
     double lr;         /* the learning rate used */
     double loss_scale; /* what the loss was multiplied by; 1 but with precision FP16 */
-    bool
-        skipped; /* FP16: loss or gradients were not finite, and nothing was updated; `lr` is what it would have been */
+    /* Nothing was updated: loss or gradient norm are not finite, or options.judge said so; `lr` is what it would have
+     * been. */
+    bool skipped;
     int64_t target_count;          /* counted targets of the global batch */
     double metrics[SHERD_METRICS]; /* exact sums of what was added (sherd_add_metric), rounded once, over all ranks */
     double compute_ms, exposed_comm_ms, optimizer_ms;
     double save_wait_ms; /* what updates, and the step's end, have waited for a save that was under way */
     int64_t peak_bytes;  /* largest over the ranks: bytes that the rank's process holds in arenas of its sessions */
     uint32_t flags;      /* what ranks have told each other; see sherd_raise */
+    /* Loss or gradient norm is not finite. With precision FP16 only where that cannot be the loss scale's doing, which is
+     * at its minimum: a step that is skipped to halve the scale has `skipped` alone. */
+    bool nonfinite;
+    /* Where the first number was seen that is not finite, in such a step and in one that FP16 skips: in what this rank
+     * computed, in this micro-step, in the gradient of this unit; -1 in the place of the unit: in the loss, of the rank:
+     * nowhere, sums of finite numbers overflowed. Contributions over replicas count as their ranks'. */
+    int32_t nonfinite_rank, nonfinite_micro_step, nonfinite_unit;
+    double param_norm; /* 2-norm over all trainable elements, as they were before this step's update */
+    /* Of every rank, from its last step's verdict to this one's, evaluations left out: the time that it spent on work of
+     * its own, and the time that it waited for other ranks. */
+    sherd_rank_times rank_step, rank_wait;
 } sherd_step_result;
 
 typedef struct sherd_evaluation {
@@ -123,11 +141,12 @@ SHERD_API sherd_status sherd_add_metric(sherd_session *session, int32_t metric, 
  * a signal handler sets a variable instead and the loop raises. Fails: STATE when the session is dead. */
 SHERD_API sherd_status sherd_raise(sherd_session *session, uint32_t flags);
 
-/* Closes the step: reduces, clips, updates. Collective. `result` may be NULL. Fails: STATE; NUMERIC when loss or
- * gradient norm is not finite (on all ranks alike, and it ends the session; with clip > 0 no parameter has changed). With
- * precision FP16 such a step is skipped instead, and NUMERIC comes when the loss scale is at its minimum already; a
- * skipped step is a step like any other, but for the optimizer's bias corrections, which do not count it. COMM and
- * worse. */
+/* Closes the step: reduces, clips, updates. Collective. `result` may be NULL. A step may be skipped: with precision FP16,
+ * when loss or gradient norm is not finite and the loss scale can still fall; with options.on_nonfinite SKIP, when they
+ * are not finite otherwise; when options.judge says so. A skipped step is a step like any other, but for the
+ * optimizer's bias corrections, which do not count it. Fails: STATE; with on_nonfinite ABORT NUMERIC, when loss or
+ * gradient norm is not finite, the rank named that saw it first (on all ranks alike, and it ends the session; where
+ * updates follow the verdict, no parameter has changed); COMM and worse. */
 SHERD_API sherd_status sherd_step(sherd_session *session, sherd_step_result *result);
 
 /* An evaluation: eval_micro_steps times forward of units 0 … U-1, between begin and end; at step boundaries only. A
