@@ -1,32 +1,13 @@
 /* Control groups here are files below a folder of the test's own. */
 #include "runtime/base/cgroup.h"
+#include "tests/support/machine_root.h"
 
 #include <criterion/criterion.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-static char root[64];
-
-static void put(const char *path, const char *text) {
-    char whole[256], command[300];
-    snprintf(whole, sizeof whole, "%s%s", root, path);
-    snprintf(command, sizeof command, "mkdir -p $(dirname %s)", whole);
-    cr_assert_eq(system(command), 0);
-    FILE *file = fopen(whole, "w");
-    fputs(text, file);
-    fclose(file);
-}
-static void begin(void) {
-    snprintf(root, sizeof root, "/tmp/sherd-cgroup-XXXXXX");
-    cr_assert(mkdtemp(root));
-}
-static void end(void) {
-    char command[128];
-    snprintf(command, sizeof command, "rm -rf %s", root);
-    if (system(command)) return;
-}
-TestSuite(cgroup, .init = begin, .fini = end);
+TestSuite(cgroup, .init = make_root, .fini = remove_root);
 
 Test(cgroup, cores_are_the_tightest_on_the_way_up_in_both_versions) {
     cr_assert_eq(shd_cgroup_cores(root), 0, "nothing is known");

@@ -1,14 +1,13 @@
 #include "io/metrics.h"
 #include "runtime/base/memory.h"
 #include "tests/io/make_job.h"
+#include "tests/support/file_limit.h"
 
 #include <criterion/criterion.h>
 #include <jansson.h>
 #include <math.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -474,12 +473,9 @@ Test(metrics, leave_the_file_whole_when_the_disk_is_full) {
     cr_assert_eq(shd_metrics_open(".", 2, &metrics), SHERD_OK);
     size_t length;
     free(read_file("metrics.jsonl", &length));
-    signal(SIGXFSZ, SIG_IGN);
-    const struct rlimit limit = {length + 100, RLIM_INFINITY};
-    cr_assert_eq(setrlimit(RLIMIT_FSIZE, &limit), 0);
+    limit_files((int)length + 100);
     sherd_status status = shd_metrics_write(metrics, &example);
-    const struct rlimit none = {RLIM_INFINITY, RLIM_INFINITY};
-    setrlimit(RLIMIT_FSIZE, &none);
+    limit_files(-1);
     cr_assert_eq(status, SHERD_IO);
     shd_metrics_close(metrics);
     read_steps("metrics.jsonl", steps);
@@ -493,13 +489,11 @@ Test(metrics, of_a_step_that_is_taken_back_need_no_room) {
     cr_assert_eq(shd_metrics_open(".", 2, &metrics), SHERD_OK);
     size_t length;
     free(read_file("metrics.jsonl", &length));
-    signal(SIGXFSZ, SIG_IGN);
-    const struct rlimit limit = {length + 100, RLIM_INFINITY}, none = {RLIM_INFINITY, RLIM_INFINITY};
     shd_metrics_row row = example;
     row.step = 2;
-    cr_assert_eq(setrlimit(RLIMIT_FSIZE, &limit), 0);
+    limit_files((int)length + 100);
     sherd_status written = shd_metrics_write(metrics, &row), taken = shd_metrics_go_back(metrics, 2);
-    setrlimit(RLIMIT_FSIZE, &none);
+    limit_files(-1);
     cr_assert_eq(written, SHERD_IO);
     cr_assert_eq(taken, SHERD_OK, "%s", sherd_last_error());
     cr_assert_eq(shd_metrics_flush(metrics), SHERD_OK);

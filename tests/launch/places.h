@@ -1,13 +1,13 @@
-/* What tests of where ranks run share: masks as text, and a folder that stands for / . */
+/* What tests of where ranks run share: masks as text. */
 #ifndef TESTS_LAUNCH_PLACES_H
 #define TESTS_LAUNCH_PLACES_H
 
 #include "runtime/launch/affinity.h"
+#include "tests/support/machine_root.h"
 
 #include <criterion/criterion.h>
 #include <sched.h>
 #include <stdio.h>
-#include <stdlib.h>
 
 /* The CPUs of each rank, "0-3 4-7"; "free" when they are not bound. */
 static inline void write_masks(const shd_affinity *affinity, char text[static 512]) {
@@ -28,29 +28,6 @@ static inline void write_masks(const shd_affinity *affinity, char text[static 51
         }
     }
     text[used] = 0;
-}
-
-static char root[64];
-
-static inline void put(const char *path, const char *text) {
-    char whole[256], command[300];
-    snprintf(whole, sizeof whole, "%s%s", root, path);
-    snprintf(command, sizeof command, "mkdir -p $(dirname %s)", whole);
-    cr_assert_eq(system(command), 0);
-    FILE *file = fopen(whole, "w");
-    fputs(text, file);
-    fclose(file);
-}
-
-static inline void make_root(void) {
-    snprintf(root, sizeof root, "/tmp/sherd-machine-XXXXXX");
-    cr_assert(mkdtemp(root));
-}
-
-static inline void remove_root(void) {
-    char command[128];
-    snprintf(command, sizeof command, "rm -rf %s", root);
-    if (system(command)) return;
 }
 
 #endif

@@ -356,34 +356,29 @@ Test(launch, a_rank_that_fails_during_a_stop_does_not_hurry_those_that_save) {
     }
 }
 
-Test(launch, a_stop_that_comes_twice_at_once_is_one) {
-    shd_launch launch =
-        shell(1, SHELL("trap 'sleep 0.3; exit 143' TERM; echo up >$DIR/twice; while :; do sleep 0.02; done"));
-    launch.repeat_s = 0.2;
+/* Five at once, of ranks that take least_ms to end by `script` and write "up" before. */
+static void stop_repeatedly(int signal, char *const script[4], double repeat_s, double least_ms) {
+    shd_launch launch = shell(1, script);
+    launch.repeat_s = repeat_s;
     pid_t launcher = start_launcher(&launch, exit_of_stop);
-    wait_written("twice");
+    wait_written("up");
     double start_ms = shd_clock_ms();
     for (int i = 0; i < 5; i++) {
-        kill(launcher, SIGTERM);
+        kill(launcher, signal);
         usleep(5000);
     }
-    cr_assert_eq(wait_exit(launcher), SIGTERM);
-    cr_assert_geq(shd_clock_ms() - start_ms, 290, "killed at the repetition");
+    cr_assert_eq(wait_exit(launcher), signal);
+    cr_assert_geq(shd_clock_ms() - start_ms, least_ms, "killed at the repetition");
+}
+
+Test(launch, a_stop_that_comes_twice_at_once_is_one) {
+    stop_repeatedly(SIGTERM, SHELL("trap 'sleep 0.3; exit 143' TERM; echo up >$DIR/up; while :; do sleep 0.02; done"),
+                    0.2, 290);
 }
 
 Test(launch, a_quit_that_comes_twice_at_once_is_one) {
-    shd_launch launch =
-        shell(1, SHELL("trap 'sleep 1; exit 131' QUIT; echo up >$DIR/quit; while :; do sleep 0.02; done"));
-    launch.repeat_s = 0.5;
-    pid_t launcher = start_launcher(&launch, exit_of_stop);
-    wait_written("quit");
-    double start_ms = shd_clock_ms();
-    for (int i = 0; i < 5; i++) {
-        kill(launcher, SIGQUIT);
-        usleep(5000);
-    }
-    cr_assert_eq(wait_exit(launcher), SIGQUIT);
-    cr_assert_geq(shd_clock_ms() - start_ms, 990, "killed at the repetition");
+    stop_repeatedly(SIGQUIT, SHELL("trap 'sleep 1; exit 131' QUIT; echo up >$DIR/up; while :; do sleep 0.02; done"),
+                    0.5, 990);
 }
 
 Test(launch, ranks_that_stop_when_told_have_not_failed) {

@@ -2,17 +2,16 @@
 #include "runtime/launch/log_file.h"
 
 #include "runtime/base/memory.h"
+#include "tests/support/file_limit.h"
 
 #include <criterion/criterion.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <sherd/status.h>
-#include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -47,15 +46,6 @@ static const char *content(void) {
     if (file) fclose(file);
     text[got] = 0;
     return file ? text : NULL;
-}
-
-/* No file may be longer; -1: as long as it likes. */
-static void limit_files(int bytes) {
-    struct rlimit limit;
-    signal(SIGXFSZ, SIG_IGN);
-    getrlimit(RLIMIT_FSIZE, &limit);
-    limit.rlim_cur = bytes < 0 ? limit.rlim_max : (rlim_t)bytes;
-    cr_assert_eq(setrlimit(RLIMIT_FSIZE, &limit), 0);
 }
 
 static void add(shd_log_file *file, const char *text) { shd_log_file_write(file, text, strlen(text)); }

@@ -1,24 +1,14 @@
 #include "runtime/launch/terminal.h"
 
 #include "runtime/base/memory.h"
+#include "tests/support/file_limit.h"
 
 #include <criterion/criterion.h>
 #include <fcntl.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <unistd.h>
-
-/* No file may be longer; -1: as long as it likes. */
-static void limit_files(int bytes) {
-    struct rlimit limit;
-    signal(SIGXFSZ, SIG_IGN);
-    getrlimit(RLIMIT_FSIZE, &limit);
-    limit.rlim_cur = bytes < 0 ? limit.rlim_max : (rlim_t)bytes;
-    cr_assert_eq(setrlimit(RLIMIT_FSIZE, &limit), 0);
-}
 
 static const char *content(int file) {
     static char text[1024];

@@ -1,13 +1,12 @@
 #include "runtime/train/job_setup.h"
 #include "runtime/train/journal.h"
 #include "tests/io/make_job.h"
+#include "tests/support/file_limit.h"
 
 #include <criterion/criterion.h>
 #include <jansson.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 static const char job_text[] = "name: tiny\n"
@@ -118,12 +117,10 @@ Test(journal, keeps_a_row_that_has_no_room_and_writes_it_at_the_end) {
     add(0, false, false);
     size_t length;
     free(read_file("run/metrics.jsonl", &length));
-    signal(SIGXFSZ, SIG_IGN);
-    const struct rlimit limit = {length + 10, RLIM_INFINITY}, none = {RLIM_INFINITY, RLIM_INFINITY};
-    cr_assert_eq(setrlimit(RLIMIT_FSIZE, &limit), 0);
+    limit_files((int)length + 10);
     add(1, false, false);
     add(2, false, false);
-    setrlimit(RLIMIT_FSIZE, &none);
+    limit_files(-1);
     cr_assert_eq(shd_journal_status(journal), SHERD_IO);
     cr_assert_eq(shd_journal_settle(journal, 3), SHERD_IO);
     cr_assert_not_null(strstr(sherd_last_error(), "row of step 1"), "%s", sherd_last_error());
@@ -138,12 +135,10 @@ Test(journal, takes_back_a_row_that_has_no_room_without_writing_it_and_says_so) 
     add(0, false, false);
     size_t length;
     free(read_file("run/metrics.jsonl", &length));
-    signal(SIGXFSZ, SIG_IGN);
-    const struct rlimit limit = {length + 10, RLIM_INFINITY}, none = {RLIM_INFINITY, RLIM_INFINITY};
-    cr_assert_eq(setrlimit(RLIMIT_FSIZE, &limit), 0);
+    limit_files((int)length + 10);
     add(1, true, true);
     sherd_status status = shd_journal_go_back(journal, 1);
-    setrlimit(RLIMIT_FSIZE, &none);
+    limit_files(-1);
     cr_assert_eq(status, SHERD_OK, "%s", sherd_last_error());
     cr_assert_eq(shd_journal_status(journal), SHERD_IO, "it still is a reason to end the run");
     cr_assert_eq(shd_journal_settle(journal, 1), SHERD_IO);
