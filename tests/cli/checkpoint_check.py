@@ -2,6 +2,7 @@
 """`sherd checkpoint …` from outside.  usage: checkpoint_check.py SHERD"""
 import ctypes
 import ctypes.util
+import fcntl
 import json
 import os
 import random
@@ -137,6 +138,32 @@ class Drill(Checkpoints):
         done = sherd("checkpoint", "drill", self.checkpoints, "--json")
         self.assertEqual(done.returncode, 3)
         self.assertFalse(json.loads(done.stdout)["restored"])
+
+
+class Verify(Checkpoints):
+    def test_reads_the_one_that_came_while_the_last_was_let_go(self):
+        self.train()
+        old, new = (os.path.join(self.checkpoints, name) for name in ("step-00000003", "step-00000006"))
+        os.rename(new, self.path("new"))
+        remover = os.open(old, os.O_RDONLY)  # who lets a checkpoint go has it to itself
+        self.addCleanup(os.close, remover)
+        fcntl.flock(remover, fcntl.LOCK_EX)
+        reader = subprocess.Popen([SHERD, "checkpoint", "verify", self.checkpoints], stdout=subprocess.PIPE, text=True)
+        self.addCleanup(reader.wait)
+        self.addCleanup(reader.kill)
+        deadline = time.time() + 30
+        while not self.waits_for_a_lock(reader.pid):
+            self.assertLess(time.time(), deadline)
+            time.sleep(0.001)
+        os.rename(self.path("new"), new)
+        os.rename(old, self.path("old"))
+        fcntl.flock(remover, fcntl.LOCK_UN)
+        self.assertRegex(reader.communicate(timeout=60)[0], r"^\S+/step-00000006: good: [^\n]+\n$")
+        self.assertEqual(reader.returncode, 0)
+
+    def waits_for_a_lock(self, pid):
+        with open("/proc/locks") as file:
+            return any(line.split()[1:6] == ["->", "FLOCK", "ADVISORY", "READ", str(pid)] for line in file)
 
 
 class Export(Checkpoints):
