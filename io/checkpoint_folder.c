@@ -50,6 +50,7 @@ static bool has_manifest(const char *folder) {
 typedef struct newest_folders {
     const shd_step_folder *complete, *hidden;
     int hidden_cause; /* errno */
+    bool vanished;    /* one that was listed had lost its name by the time it was looked at */
 } newest_folders;
 
 static sherd_status weigh(const char *parent, const shd_step_folder *folder, newest_folders *newest) {
@@ -60,6 +61,8 @@ static sherd_status weigh(const char *parent, const shd_step_folder *folder, new
     } else if (errno != ENOENT && errno != ENOTDIR) {
         newest->hidden = folder;
         newest->hidden_cause = errno;
+    } else if (access(path, F_OK) != 0) {
+        newest->vanished = true;
     }
     return SHERD_OK;
 }
@@ -92,16 +95,25 @@ static sherd_status copy_path(const char *parent, const shd_step_folder *folder,
     return *out ? SHERD_OK : shd_fail(SHERD_MEMORY, "out of memory for a path");
 }
 
-static sherd_status find(const char *parent, char **found) {
+/* *again: there was one, which a job has let go for one that came after the list was made. */
+static sherd_status look(const char *parent, char **found, bool *again) {
     newest_folders newest = {0};
     shd_keep *keep = shd_keep_create();
-    char *path = NULL;
     if (!keep) return shd_fail(SHERD_MEMORY, "out of memory for a list of checkpoints");
     sherd_status status = find_newest(parent, keep, &newest);
-    if (status == SHERD_OK) status = copy_path(parent, newest.complete, &path);
+    if (status == SHERD_OK) status = copy_path(parent, newest.complete, found);
     shd_keep_destroy(keep);
-    if (status == SHERD_OK) *found = path;
+    *again = !newest.complete && newest.vanished;
     return status;
+}
+
+static sherd_status find(const char *parent, char **found) {
+    enum { TRIES = 100 };
+    char *path = NULL;
+    bool again = true;
+    for (int32_t i = 0; i < TRIES && again; i++) SHD_TRY(look(parent, &path, &again));
+    *found = path;
+    return SHERD_OK;
 }
 
 sherd_status shd_checkpoint_find(const char *path, char **found) {

@@ -6,10 +6,13 @@
 
 #include <criterion/criterion.h>
 #include <errno.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 #include <xxhash.h>
@@ -235,6 +238,40 @@ Test(checkpoint_find, an_older_one_stands_for_its_step_while_it_is_being_replace
     expect_found(folder, path_in(folder, "step-00000007"));
     cr_assert_eq(shd_checkpoint_clear_leftovers(folder, &removed), SHERD_OK);
     cr_assert_eq(count_files(folder), 2);
+    remove_folder(folder);
+}
+
+/* A job that keeps one checkpoint: step after step gets its name, and then the one before loses its own. */
+static void keep_one(const char *parent) {
+    char before[SHD_PATH_BYTES], new[SHD_PATH_BYTES], partial[SHD_PATH_BYTES];
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    snprintf(partial, sizeof partial, "%s/step-00000001.partial-%016x", parent, 1);
+    for (int64_t step = 2;; step++) {
+        shd_checkpoint_step_path(before, parent, step - 1);
+        shd_checkpoint_step_path(new, parent, step);
+        if (rename(partial, new) != 0 || rename(before, partial) != 0) _exit(1);
+    }
+}
+
+Test(checkpoint_find, always_finds_one_where_one_goes_only_after_the_next_has_come, .timeout = 60) {
+    char *folder = make_folder(), *parent = path_in(folder, "a");
+    enum { LOOKS = 20000 };
+    int missed = 0;
+    for (int64_t step = 0; step < 2; step++)
+        check_saved(&(small_job){.parent = parent, .step = 1 + step, .world_size = 1});
+    cr_assert_eq(rename(path_in(parent, "step-00000002"), path_in(parent, "step-00000001.partial-0000000000000001")),
+                 0);
+    pid_t job = fork();
+    if (job == 0) keep_one(parent);
+    for (int i = 0; i < LOOKS; i++) {
+        char *found = NULL;
+        cr_assert_eq(shd_checkpoint_find(parent, &found), SHERD_OK, "%s", sherd_last_error());
+        missed += !found;
+        shd_free(found);
+    }
+    kill(job, SIGKILL);
+    waitpid(job, NULL, 0);
+    cr_assert_eq(missed, 0, "%d of %d times", missed, LOOKS);
     remove_folder(folder);
 }
 
