@@ -255,7 +255,7 @@ static void keep_one(const char *parent) {
 
 Test(checkpoint_find, always_finds_one_where_one_goes_only_after_the_next_has_come, .timeout = 60) {
     char *folder = make_folder(), *parent = path_in(folder, "a");
-    enum { LOOKS = 20000 };
+    enum { LOOKS = 5000 };
     int missed = 0;
     for (int64_t step = 0; step < 2; step++)
         check_saved(&(small_job){.parent = parent, .step = 1 + step, .world_size = 1});
