@@ -270,7 +270,10 @@ Test(checkpoint_find, always_finds_one_where_one_goes_only_after_the_next_has_co
         shd_free(found);
     }
     kill(job, SIGKILL);
-    waitpid(job, NULL, 0);
+    int status = 0;
+    waitpid(job, &status, 0);
+    bool went_on = WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL;
+    cr_assert(went_on, "the job ended before the looks did");
     cr_assert_eq(missed, 0, "%d of %d times", missed, LOOKS);
     remove_folder(folder);
 }
