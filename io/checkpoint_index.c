@@ -95,15 +95,29 @@ static sherd_status parse_form(const json_t *about, bool parameter, shd_block_fo
     return shd_json_hash(about, "xxh3", &form->hash);
 }
 
-/* Blocks of a tensor mostly follow each other: its names are kept once. */
-static sherd_status keep_name(shd_keep *keep, const char *name, const char *before, const char **out) {
-    *out = before && strcmp(before, name) == 0 ? before : shd_keep_text(keep, name, strlen(name));
-    return *out ? SHERD_OK : shd_fail(SHERD_MEMORY, "out of memory for a checkpoint's index");
+/* Room for the names in `list`, one after the other. Writing threads finish blocks in any order, so that neighbours are
+ * often of different tensors; each block's names are its own, and one piece holds them all, however blocks are ordered. */
+static char *make_name_room(const json_t *list, shd_keep *keep) {
+    size_t bytes = 1, i;
+    const json_t *about;
+    json_array_foreach(list, i, about) {
+        const json_t *tensor = json_object_get(about, "tensor"), *state = json_object_get(about, "state");
+        bytes += json_string_length(tensor) + 1 + json_string_length(state) + 1;
+    }
+    return shd_keep_take(keep, bytes);
 }
 
-/* One block, which must begin at *offset; *offset is then where the next one must, at most at end_bytes. */
-static sherd_status parse_block(const json_t *about, int64_t end_bytes, shd_keep *keep, const shd_file_block *before,
-                                int64_t *offset, shd_file_block *block) {
+static const char *keep_name(const char *name, char **room) {
+    size_t bytes = strlen(name) + 1;
+    char *copy = memcpy(*room, name, bytes);
+    *room += bytes;
+    return copy;
+}
+
+/* One block, which must begin at *offset; *offset is then where the next one must, at most at end_bytes. Its names go
+ * to *room, which is then what is left of it. */
+static sherd_status parse_block(const json_t *about, int64_t end_bytes, char **room, int64_t *offset,
+                                shd_file_block *block) {
     const char *tensor = NULL, *state = NULL;
     if (!json_is_object(about)) return shd_fail(SHERD_DATA, "an object is expected");
     SHD_TRY(shd_json_requires(about));
@@ -117,8 +131,8 @@ static sherd_status parse_block(const json_t *about, int64_t end_bytes, shd_keep
     if (block->form.stored_bytes > end_bytes - *offset)
         return shd_fail(SHERD_DATA, "it would have %lld bytes from byte %lld on, but blocks end at byte %lld",
                         (long long)block->form.stored_bytes, (long long)*offset, (long long)end_bytes);
-    SHD_TRY(keep_name(keep, tensor, before ? before->tensor : NULL, &block->tensor));
-    SHD_TRY(keep_name(keep, state, before ? before->state : NULL, &block->state));
+    block->tensor = keep_name(tensor, room);
+    block->state = keep_name(state, room);
     *offset += block->form.stored_bytes;
     return SHERD_OK;
 }
@@ -129,10 +143,10 @@ static sherd_status parse_blocks(const json_t *whole, int64_t end_bytes, shd_kee
     SHD_TRY(shd_json_array(whole, "blocks", &list));
     int64_t count = (int64_t)json_array_size(list), offset = SHD_FILE_HEAD_BYTES;
     shd_file_block *blocks = shd_keep_take(keep, sizeof *blocks * (size_t)count + 1);
-    if (!blocks) return shd_fail(SHERD_MEMORY, "out of memory for a checkpoint's index");
+    char *room = blocks ? make_name_room(list, keep) : NULL;
+    if (!room) return shd_fail(SHERD_MEMORY, "out of memory for a checkpoint's index");
     for (int64_t i = 0; i < count; i++) {
-        sherd_status status = parse_block(json_array_get(list, (size_t)i), end_bytes, keep, i ? &blocks[i - 1] : NULL,
-                                          &offset, &blocks[i]);
+        sherd_status status = parse_block(json_array_get(list, (size_t)i), end_bytes, &room, &offset, &blocks[i]);
         if (status != SHERD_OK) return shd_fail_within(status, "block %lld of its index", (long long)i);
     }
     if (offset != end_bytes)
