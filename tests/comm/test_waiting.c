@@ -50,7 +50,7 @@ static void all_said(const ranks_result *result, int32_t world, sherd_status sta
 
 /* --- counters ----------------------------------------------------------------------------------------------------- */
 
-enum { ROUNDS = 1000 }; /* each costs a turn of the scheduler where more ranks than cores meet beside other work */
+enum { ROUNDS = 3000 };
 
 /* Barriers by two counters; what was written before a signal is read by all after it, and not overwritten too early. */
 static int barrier_body(int32_t rank, int32_t world, void *argument) {
@@ -65,7 +65,7 @@ static int barrier_body(int32_t rank, int32_t world, void *argument) {
             if (*(volatile int64_t *)shd_comm_exported(comm, r) != round * 10 + r) return 3;
         shd_comm_signal(comm, 2, 0);
         if (await(comm, 2, 0, round, "READ")) return 4;
-        if (round % 150 == rank) usleep(300); /* let the others fall asleep */
+        if (round % 500 == rank) usleep(300); /* let the others fall asleep */
     }
     if (shd_comm_reached(comm, SHD_SCOPE_ALL, 1, 3, ROUNDS + 1) || shd_comm_reached(comm, SHD_SCOPE_ALL, 0, 3, 1))
         return 5;
