@@ -7,7 +7,7 @@
 #include <string.h>
 
 static void multiply(shd_pool *pool, const shd_product *product) {
-    const shd_math math = {.pool = pool, .dtype = SHERD_FP32};
+    const shd_math math = {.ops = &shd_ops_cpu, .pool = pool, .dtype = SHERD_FP32};
     shd_op_matmul(&math, &(shd_matmul){.m = product->m,
                                        .n = product->n,
                                        .k = product->k,

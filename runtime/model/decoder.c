@@ -138,7 +138,7 @@ sherd_status shd_decoder_forward(shd_decoder *decoder, const sherd_view *view) {
     shd_pass pass = {
         .model = model,
         .view = &own,
-        .math = {.pool = decoder->pool, .dtype = model->config.precision},
+        .math = {.ops = &shd_ops_cpu, .pool = decoder->pool, .dtype = model->config.precision},
         .layout = &decoder->layout,
         .sequences = 1,
         .length = decoder->count,

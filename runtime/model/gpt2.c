@@ -44,11 +44,11 @@ static const shd_tensor_spec head_specs[] = {
 };
 
 static void activate(const shd_math *math, int64_t count, void *const inner[SHD_MAX_INNERS], void *out) {
-    shd_op_gelu(math, count, inner[0], out);
+    math->ops->gelu(math, count, inner[0], out);
 }
 
 static void activate_backward(const shd_math *math, int64_t count, void *const inner[SHD_MAX_INNERS], void *gradient) {
-    shd_op_gelu_backward(math, count, inner[0], gradient, gradient);
+    math->ops->gelu_backward(math, count, inner[0], gradient, gradient);
 }
 
 const shd_family shd_family_gpt2 = {

@@ -43,14 +43,14 @@ void shd_linear_forward(const shd_math *math, const shd_linear *linear, int64_t 
         .residual = residual,
         .wide_c = linear->wide,
     };
-    shd_op_matmul(math, &product);
+    math->ops->matmul(math, &product);
 }
 
 void shd_linear_backward_weight(const shd_math *math, const shd_linear *linear, int64_t rows, const void *x,
                                 const void *dy, int64_t dy_stride, bool accumulate) {
     if (linear->bias.gradient) {
         assert(dy_stride == linear->out && !accumulate);
-        shd_op_column_sum(math, rows, linear->out, dy, linear->bias.gradient);
+        math->ops->column_sum(math, rows, linear->out, dy, linear->bias.gradient);
     }
     if (!linear->weight.gradient) return;
     /* xᵀ·dy is [in, out]; dyᵀ·x is [out, in]. */
@@ -69,7 +69,7 @@ void shd_linear_backward_weight(const shd_math *math, const shd_linear *linear, 
         .accumulate = accumulate,
         .wide_c = true,
     };
-    shd_op_matmul(math, &product);
+    math->ops->matmul(math, &product);
 }
 
 void shd_linear_backward_input(const shd_math *math, const shd_linear *linear, int64_t rows, const void *dy,
@@ -87,17 +87,17 @@ void shd_linear_backward_input(const shd_math *math, const shd_linear *linear, i
         .ldc = linear->in,
         .accumulate = accumulate,
     };
-    shd_op_matmul(math, &product);
+    math->ops->matmul(math, &product);
 }
 
 void shd_norm_forward(const shd_pass *pass, int32_t slot, int64_t rows, const void *x, void *y) {
     int64_t columns = pass->model->lengths[SHD_LENGTH_MODEL];
     const void *weight = shd_pass_parameter(pass, slot).value;
     if (pass->model->family->rms_norm)
-        shd_op_rmsnorm(&pass->math, rows, columns, SHD_NORM_EPS, x, weight, y, pass->rstd);
+        pass->math.ops->rmsnorm(&pass->math, rows, columns, SHD_NORM_EPS, x, weight, y, pass->rstd);
     else
-        shd_op_layernorm(&pass->math, rows, columns, SHD_NORM_EPS, x, weight, shd_pass_parameter(pass, slot + 1).value,
-                         y, pass->mean, pass->rstd);
+        pass->math.ops->layernorm(&pass->math, rows, columns, SHD_NORM_EPS, x, weight,
+                                  shd_pass_parameter(pass, slot + 1).value, y, pass->mean, pass->rstd);
 }
 
 void shd_norm_backward(const shd_pass *pass, int32_t slot, const void *x, const void *dy, bool add) {
@@ -105,9 +105,10 @@ void shd_norm_backward(const shd_pass *pass, int32_t slot, const void *x, const 
     shd_parameter weight = shd_pass_parameter(pass, slot);
     const void *residual = add ? pass->flow : NULL;
     if (pass->model->family->rms_norm)
-        shd_op_rmsnorm_backward(&pass->math, rows, columns, x, weight.value, pass->rstd, dy, residual, pass->flow,
-                                weight.gradient);
+        pass->math.ops->rmsnorm_backward(&pass->math, rows, columns, x, weight.value, pass->rstd, dy, residual,
+                                         pass->flow, weight.gradient);
     else
-        shd_op_layernorm_backward(&pass->math, rows, columns, x, weight.value, pass->mean, pass->rstd, dy, residual,
-                                  pass->flow, weight.gradient, shd_pass_parameter(pass, slot + 1).gradient);
+        pass->math.ops->layernorm_backward(&pass->math, rows, columns, x, weight.value, pass->mean, pass->rstd, dy,
+                                           residual, pass->flow, weight.gradient,
+                                           shd_pass_parameter(pass, slot + 1).gradient);
 }

@@ -25,11 +25,11 @@ static const shd_tensor_spec head_specs[] = {
 };
 
 static void activate(const shd_math *math, int64_t count, void *const inner[SHD_MAX_INNERS], void *out) {
-    shd_op_swiglu(math, count, inner[0], inner[1], out);
+    math->ops->swiglu(math, count, inner[0], inner[1], out);
 }
 
 static void activate_backward(const shd_math *math, int64_t count, void *const inner[SHD_MAX_INNERS], void *gradient) {
-    shd_op_swiglu_backward(math, count, inner[0], inner[1], gradient, gradient, inner[1]);
+    math->ops->swiglu_backward(math, count, inner[0], inner[1], gradient, gradient, inner[1]);
 }
 
 const shd_family shd_family_llama = {

@@ -23,7 +23,6 @@
 #include "runtime/model/units.h"
 
 #include <stdio.h>
-#include <string.h>
 
 enum slot { WEIGHT, BIAS };
 
@@ -101,7 +100,7 @@ static const void *input_of(const shd_pass *pass) {
 
 static void take_features(const shd_pass *pass) {
     if (pass->math.dtype == SHERD_FP32) return;
-    shd_round(pass->math.dtype, pass->rows * pass->model->config.inputs, pass->batch.features, pass->normed);
+    pass->math.ops->narrow(&pass->math, pass->rows * pass->model->config.inputs, pass->batch.features, pass->normed);
 }
 
 /* The gradient of hidden layer `unit`. */
@@ -116,9 +115,9 @@ static void hidden_forward(const shd_pass *pass) {
     if (unit == 0) take_features(pass);
     shd_linear_forward(&pass->math, &layer, pass->rows, input_of(pass), argument, width, NULL);
     if (gelu)
-        shd_op_gelu(&pass->math, pass->rows * width, argument, out);
+        pass->math.ops->gelu(&pass->math, pass->rows * width, argument, out);
     else
-        shd_op_relu(&pass->math, pass->rows * width, out, out);
+        pass->math.ops->relu(&pass->math, pass->rows * width, out, out);
 }
 
 /* `dy` is the gradient of the layer's result; the layer below gets its own, where that is wanted. */
@@ -135,9 +134,9 @@ static void hidden_backward(const shd_pass *pass) {
     const int64_t count = pass->rows * pass->model->config.hidden;
     void *flow = flow_of(pass, unit);
     if (pass->model->config.activation == SHD_MODEL_GELU)
-        shd_op_gelu_backward(&pass->math, count, pass->view->activations[unit], flow, flow);
+        pass->math.ops->gelu_backward(&pass->math, count, pass->view->activations[unit], flow, flow);
     else
-        shd_op_relu_backward(&pass->math, count, pass->view->outputs[unit], flow, flow);
+        pass->math.ops->relu_backward(&pass->math, count, pass->view->outputs[unit], flow, flow);
     layer_backward(pass, flow);
 }
 
@@ -152,24 +151,15 @@ static void run_output(const shd_pass *pass, bool gradient) {
     layer.wide = true;
     layer.bias = (shd_parameter){NULL, NULL};
     shd_linear_forward(&pass->math, &layer, pass->rows, shd_pass_input(pass), logits, outputs, NULL);
-    shd_op_add_bias(&pass->math, pass->rows, outputs, bias, logits);
+    pass->math.ops->add_bias(&pass->math, pass->rows, outputs, bias, logits);
     if (pass->model->config.loss == SHD_MODEL_MSE) {
-        shd_op_square_error(&pass->math, pass->rows, outputs, logits, pass->batch.values, pass->view->loss_scale,
-                            gradient, pass->batch.losses);
+        pass->math.ops->square_error(&pass->math, pass->rows, outputs, logits, pass->batch.values,
+                                     pass->view->loss_scale, gradient, pass->batch.losses);
         return;
     }
-    shd_op_correct(&pass->math, pass->rows, outputs, logits, pass->batch.targets, pass->batch.correct);
-    shd_op_cross_entropy(&pass->math, pass->rows, outputs, logits, pass->batch.targets, pass->view->loss_scale,
-                         gradient, pass->batch.losses);
-}
-
-/* Rows of 16 bits begin where rows of fp32 did: moves them together, each to before where it was. */
-static void join_rows(const shd_pass *pass) {
-    const int64_t row_bytes = pass->model->config.outputs * shd_dtype_bytes(pass->math.dtype);
-    const int64_t apart_bytes = pass->model->config.outputs * (int64_t)sizeof(float);
-    char *rows = pass->view->logits;
-    for (int64_t i = 1; row_bytes < apart_bytes && i < pass->rows; i++)
-        memmove(rows + i * row_bytes, rows + i * apart_bytes, (size_t)row_bytes);
+    pass->math.ops->correct(&pass->math, pass->rows, outputs, logits, pass->batch.targets, pass->batch.correct);
+    pass->math.ops->cross_entropy(&pass->math, pass->rows, outputs, logits, pass->batch.targets, pass->view->loss_scale,
+                                  gradient, pass->batch.losses);
 }
 
 static void forward(const shd_pass *pass) {
@@ -185,7 +175,7 @@ static void backward(const shd_pass *pass) {
         return;
     }
     run_output(pass, true);
-    join_rows(pass);
+    pass->math.ops->join_rows(&pass->math, pass->rows, pass->model->config.outputs, pass->view->logits);
     layer_backward(pass, pass->view->logits);
 }
 

@@ -105,7 +105,7 @@ static sherd_status open_pass(const shd_model *model, const sherd_view *view, sh
     *pass = (shd_pass){
         .model = model,
         .view = view,
-        .math = {.pool = model->pool, .dtype = model->config.precision},
+        .math = {.ops = &shd_ops_cpu, .pool = model->pool, .dtype = model->config.precision},
         .layout = &model->layout,
         .sequences = model->config.micro_batch,
         .length = model->config.context,

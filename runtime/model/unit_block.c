@@ -36,9 +36,9 @@ static block block_open(const shd_pass *pass) {
 static void rotate(const shd_pass *pass, void *rows_of_projections, bool inverse) {
     const shd_model *model = pass->model;
     if (!model->family->rotary) return;
-    shd_op_rope(&pass->math, pass->rows, pass->length, model->config.n_head + model->config.n_kv_head, model->head_size,
-                model->lengths[SHD_LENGTH_PROJECTED], model->rope_table + pass->past * model->head_size, inverse,
-                rows_of_projections);
+    pass->math.ops->rope(&pass->math, pass->rows, pass->length, model->config.n_head + model->config.n_kv_head,
+                         model->head_size, model->lengths[SHD_LENGTH_PROJECTED],
+                         model->rope_table + pass->past * model->head_size, inverse, rows_of_projections);
 }
 
 /* Where keys and values begin in a row of projections, or in one of their gradients. */
@@ -94,14 +94,14 @@ static void add_branch(const shd_pass *pass, const block *b, int32_t slot, shd_d
     shd_dropout dropout;
     bool drops = shd_pass_dropout(pass, place, &dropout);
     shd_linear_forward(&pass->math, &linear, b->rows, x, y, b->model, drops ? NULL : residual);
-    if (drops) shd_op_dropout(&pass->math, &dropout, b->rows, pass->length, b->model, y, residual, y);
+    if (drops) pass->math.ops->dropout(&pass->math, &dropout, b->rows, pass->length, b->model, y, residual, y);
 }
 
 /* The gradient of the product in add_branch: flow, or what dropout leaves of it, in `room` [rows, model]. */
 static const void *branch_gradient(const shd_pass *pass, const block *b, shd_dropout_place place, void *room) {
     shd_dropout dropout;
     if (!shd_pass_dropout(pass, place, &dropout)) return pass->flow;
-    shd_op_dropout(&pass->math, &dropout, b->rows, pass->length, b->model, pass->flow, NULL, room);
+    pass->math.ops->dropout(&pass->math, &dropout, b->rows, pass->length, b->model, pass->flow, NULL, room);
     return room;
 }
 
@@ -121,7 +121,7 @@ void shd_block_forward(const shd_pass *pass) {
     shd_attention attention = attention_of(pass, &b);
     if (shd_pass_dropout(pass, SHD_DROPOUT_ATTENTION, &dropout)) attention.dropout = &dropout;
     if (pass->cache) continue_from_cache(pass, &b, &attention);
-    shd_op_attention(&pass->math, &attention);
+    pass->math.ops->attention(&pass->math, &attention);
     if (pass->view->part_again) return; /* the rest of what backward reads is still there */
     add_branch(pass, &b, family->attention_out_slot, SHD_DROPOUT_ATTENTION_OUT, b.attended, b.x, b.mid);
 
@@ -179,7 +179,7 @@ static void attention_backward(const shd_pass *pass, const block *b) {
     shd_attention attention = attention_of(pass, b);
     if (shd_pass_dropout(pass, SHD_DROPOUT_ATTENTION, &dropout)) attention.dropout = &dropout;
     const projections d = projections_at(pass, pass->wide);
-    shd_op_attention_backward(&pass->math, &attention, pass->normed, d.q, d.k, d.v);
+    pass->math.ops->attention_backward(&pass->math, &attention, pass->normed, d.q, d.k, d.v);
     rotate(pass, pass->wide, true);
 
     shd_norm_forward(pass, family->norm_1_slot, b->rows, b->x, pass->normed);

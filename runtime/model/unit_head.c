@@ -39,8 +39,8 @@ void shd_head_forward(const shd_pass *pass) {
         int64_t rows = shd_min(model->chunk_rows, pass->rows - first);
         shd_linear_forward(&pass->math, &output, rows, shd_element(dtype, pass->normed, first * columns),
                            pass->view->logits, vocabulary, NULL);
-        shd_op_cross_entropy(&pass->math, rows, vocabulary, pass->view->logits, pass->batch.targets + first, 0, false,
-                             pass->batch.losses + first);
+        pass->math.ops->cross_entropy(&pass->math, rows, vocabulary, pass->view->logits, pass->batch.targets + first, 0,
+                                      false, pass->batch.losses + first);
     }
 }
 
@@ -57,8 +57,8 @@ void shd_head_backward(const shd_pass *pass) {
         int64_t rows = shd_min(model->chunk_rows, pass->rows - first);
         const void *normed = shd_element(dtype, pass->normed, first * columns);
         shd_linear_forward(&pass->math, &output, rows, normed, logits, vocabulary, NULL);
-        shd_op_cross_entropy(&pass->math, rows, vocabulary, logits, pass->batch.targets + first, pass->view->loss_scale,
-                             true, pass->batch.losses + first);
+        pass->math.ops->cross_entropy(&pass->math, rows, vocabulary, logits, pass->batch.targets + first,
+                                      pass->view->loss_scale, true, pass->batch.losses + first);
         shd_linear_backward_weight(&pass->math, &output, rows, normed, logits, stride, first > 0);
         shd_linear_backward_input(&pass->math, &output, rows, logits, stride,
                                   shd_element(dtype, pass->wide, first * columns), false);

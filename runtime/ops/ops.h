@@ -1,4 +1,4 @@
-/* The mathematics of models on the CPU. Row-major matrices; "rows" are tokens (sequences × context).
+/* The mathematics of models: on the CPU, and by the table at the end on devices. Row-major matrices; "rows" are tokens (sequences × context).
  *
  * Parameters and activations are stored in the type that shd_math names, and are `void *` here. What is `float *` or
  * `double *` is stored so whatever that type is: statistics, tables, losses, gradients of parameters. Arithmetic and
@@ -11,6 +11,7 @@
 #ifndef SHD_OPS_OPS_H
 #define SHD_OPS_OPS_H
 
+#include "runtime/device/device.h"
 #include "runtime/device/pool.h"
 #include "runtime/ops/dropout.h"
 
@@ -19,9 +20,16 @@
 #include <stddef.h>
 #include <stdint.h>
 
+typedef struct shd_ops shd_ops;
+
 /* What every operation is given. Owns: borrows all of it. */
 typedef struct shd_math {
-    shd_pool *pool;
+    const shd_ops *ops; /* where operations run: &shd_ops_cpu, or a device's table */
+    shd_pool *pool;     /* on the CPU */
+    /* On a device: all memory that operations are given is its, but for structs, and they are enqueued here. Failures
+     * stick to the device (device.h). */
+    const shd_device_ops *device_ops;
+    shd_stream *stream;
     sherd_dtype dtype; /* of parameters and activations */
     void *scratch;     /* for products: shd_op_matmul_scratch_bytes, 64-byte aligned; NULL where that is 0 */
 } shd_math;
@@ -166,5 +174,64 @@ void shd_op_square_error(const shd_math *math, int64_t rows, int64_t columns, fl
 
 /* y[i,j] += bias[j], y in fp32. */
 void shd_op_add_bias(const shd_math *math, int64_t rows, int64_t columns, const void *bias, float *y);
+
+/* y[i] = x[i] in the math's type, 16 bits; apart from each other. */
+void shd_op_narrow(const shd_math *math, int64_t count, const float *x, void *y);
+
+/* Brings together rows that begin where rows of fp32 did (see shd_op_cross_entropy), in place: afterwards rows are
+ * `columns` elements of the math's type apart. */
+void shd_op_join_rows(const shd_math *math, int64_t rows, int64_t columns, void *x);
+
+/* --- where operations run ----------------------------------------------------------------------------------------- */
+
+/* Every operation above, by place. A device's table has the same contracts, but: memory is the device's, results come
+ * when the stream is past the call, bits are its own (tests compare them by tolerance), and `past` of attention is not
+ * there. */
+struct shd_ops {
+    const char *name; /* "cpu", "cuda" */
+    int64_t (*matmul_scratch_bytes)(sherd_dtype dtype, int32_t threads);
+    int64_t (*attention_scratch_bytes)(sherd_dtype dtype, int64_t sequences, int64_t context, int64_t heads,
+                                       int64_t head_size, int32_t threads, bool backward);
+    void (*matmul)(const shd_math *math, const shd_matmul *product);
+    void (*column_sum)(const shd_math *math, int64_t rows, int64_t columns, const void *x, float *sum);
+    void (*layernorm)(const shd_math *math, int64_t rows, int64_t columns, float eps, const void *x, const void *weight,
+                      const void *bias, void *y, float *mean, float *rstd);
+    void (*layernorm_backward)(const shd_math *math, int64_t rows, int64_t columns, const void *x, const void *weight,
+                               const float *mean, const float *rstd, const void *dy, const void *residual, void *dx,
+                               float *dweight, float *dbias);
+    void (*rmsnorm)(const shd_math *math, int64_t rows, int64_t columns, float eps, const void *x, const void *weight,
+                    void *y, float *rstd);
+    void (*rmsnorm_backward)(const shd_math *math, int64_t rows, int64_t columns, const void *x, const void *weight,
+                             const float *rstd, const void *dy, const void *residual, void *dx, float *dweight);
+    void (*gelu)(const shd_math *math, int64_t count, const void *x, void *y);
+    void (*gelu_backward)(const shd_math *math, int64_t count, const void *x, const void *dy, void *dx);
+    void (*relu)(const shd_math *math, int64_t count, const void *x, void *y);
+    void (*relu_backward)(const shd_math *math, int64_t count, const void *y, const void *dy, void *dx);
+    void (*swiglu)(const shd_math *math, int64_t count, const void *gate, const void *up, void *y);
+    void (*swiglu_backward)(const shd_math *math, int64_t count, const void *gate, const void *up, const void *dy,
+                            void *dgate, void *dup);
+    void (*rope)(const shd_math *math, int64_t rows, int64_t context, int64_t heads, int64_t head_size, int64_t stride,
+                 const float *table, bool inverse, void *x);
+    void (*embedding)(const shd_math *math, int64_t rows, int64_t context, int64_t columns, const int32_t *ids,
+                      const void *token, const void *position, void *y);
+    void (*embedding_backward)(const shd_math *math, int64_t rows, int64_t context, int64_t columns, int64_t vocabulary,
+                               const int32_t *ids, const void *dy, bool accumulate, float *dtoken, float *dposition);
+    void (*attention)(const shd_math *math, const shd_attention *attention);
+    void (*attention_backward)(const shd_math *math, const shd_attention *forward, const void *dout, void *dq, void *dk,
+                               void *dv);
+    void (*dropout)(const shd_math *math, const shd_dropout *dropout, int64_t rows, int64_t context, int64_t columns,
+                    const void *x, const void *residual, void *y);
+    void (*cross_entropy)(const shd_math *math, int64_t rows, int64_t vocabulary, float *logits, const int32_t *targets,
+                          float scale, bool gradient, double *loss);
+    void (*correct)(const shd_math *math, int64_t rows, int64_t classes, const float *logits, const int32_t *targets,
+                    double *correct);
+    void (*square_error)(const shd_math *math, int64_t rows, int64_t columns, float *outputs, const float *targets,
+                         float scale, bool gradient, double *loss);
+    void (*add_bias)(const shd_math *math, int64_t rows, int64_t columns, const void *bias, float *y);
+    void (*narrow)(const shd_math *math, int64_t count, const float *x, void *y);
+    void (*join_rows)(const shd_math *math, int64_t rows, int64_t columns, void *x);
+};
+extern const shd_ops shd_ops_cpu;
+extern const shd_ops shd_ops_cuda __attribute__((weak)); /* NULL where the program is linked without it */
 
 #endif

@@ -1,0 +1,71 @@
+/* Links: how ranks move device memory between them, beside a comm, which meets, counts, watches and exchanges small things
+ * on the host. Backends: NCCL, and `staged`, through the comm's shared memory, for ranks of one host that share a device
+ * or have no NCCL.
+ *
+ * A transfer is enqueued on a stream; peers' parts have arrived when the stream is past it. All ranks begin the same
+ * transfers, of each lane in the same order, and the lanes in the same order towards each other. A staged transfer needs
+ * the host in between: `begin` starts it, `progress` carries it on, until everything of it is enqueued; only then an
+ * event on the stream stands for it. Lanes run beside each other; a lane has one open transfer at a time.
+ * Threads: the session's. */
+#ifndef SHD_COMM_LINK_H
+#define SHD_COMM_LINK_H
+
+#include "runtime/base/mesh.h"
+#include "runtime/comm/comm.h"
+#include "runtime/device/device.h"
+
+#include <sherd/status.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+typedef struct shd_link shd_link;
+
+typedef enum shd_lane { SHD_LANE_GATHER, SHD_LANE_REDUCE, SHD_LANES } shd_lane;
+
+typedef enum shd_transfer_kind {
+    /* to[part i] = what member i has at `from`, for every member of the scope. `from` may be the own part of `to`. */
+    SHD_TRANSFER_GATHER,
+    /* to[i · part_bytes] = the own part of what member i has at `from`: an all-to-all. */
+    SHD_TRANSFER_SPREAD
+} shd_transfer_kind;
+
+/* Part i of `bytes` is [i·part_bytes, (i+1)·part_bytes), cut at `bytes` (mesh.h: shd_part_of). */
+typedef struct shd_transfer {
+    shd_transfer_kind kind;
+    shd_scope scope; /* GROUP or REPLICAS */
+    const void *from;
+    void *to;
+    int64_t bytes, part_bytes; /* of all members; multiples of 4 */
+} shd_transfer;
+
+typedef struct shd_link_config {
+    shd_comm *comm; /* met already; borrowed for the link's life */
+    const shd_device_ops *ops;
+    shd_device *device;
+    shd_stream *streams[SHD_LANES]; /* borrowed */
+    /* Largest transfers that will come, by lane: the own part of a GATHER, all of a SPREAD. */
+    int64_t gather_bytes, spread_bytes;
+} shd_link_config;
+
+typedef struct shd_link_ops {
+    const char *name; /* as in job files: "nccl", "staged" */
+    /* Whether it can be had here, and if not why. Fails: CONFIG. */
+    sherd_status (*usable)(void);
+    /* What a rank's comm must have for it in its EXPORTED arena (comm.h), and in pinned host memory besides. Pure. */
+    int64_t (*exported_bytes)(int64_t gather_bytes, int64_t spread_bytes);
+    /* Meets the peers; all of them call it. Fails: CONFIG, TIMEOUT, PEER, DEVICE, MEMORY. */
+    sherd_status (*open)(const shd_link_config *config, shd_link **out);
+    /* Accepts NULL. With `abort` transfers that hang are given up, else none is under way. */
+    void (*close)(shd_link *link, bool abort);
+    /* Fails: COMM, DEVICE. */
+    sherd_status (*begin)(shd_link *link, shd_lane lane, const shd_transfer *transfer);
+    /* *enqueued: the lane's transfer is on the stream as a whole, or there was none. Never blocks. Fails: COMM, PEER. */
+    sherd_status (*progress)(shd_link *link, shd_lane lane, bool *enqueued);
+    /* Looks for failures of transfers under way. Never blocks. Fails: COMM (what the library says). */
+    sherd_status (*check)(shd_link *link);
+} shd_link_ops;
+
+extern const shd_link_ops shd_link_nccl __attribute__((weak));
+extern const shd_link_ops shd_link_staged;
+
+#endif
