@@ -138,6 +138,7 @@ sherd_status shd_decoder_forward(shd_decoder *decoder, const sherd_view *view) {
     shd_pass pass = {
         .model = model,
         .view = &own,
+        .rope_table = model->rope_table,
         .math = {.ops = &shd_ops_cpu, .pool = decoder->pool, .dtype = model->config.precision},
         .layout = &decoder->layout,
         .sequences = 1,

@@ -14,7 +14,7 @@ enum { ALIGNMENT_BYTES = 64, NAME_BYTES = 80 /* room for the longest tensor or u
 
 /* Logits held at once: at most MAX rows, fewer where the vocabulary is large, but never so few that products get
  * thin. */
-enum { MAX_CHUNK_ROWS = 256, MIN_CHUNK_ROWS = 64, CHUNK_BYTES = 64 << 20 };
+enum { MAX_CHUNK_ROWS = 256, MIN_CHUNK_ROWS = 64, CHUNK_BYTES = 64 << 20, DEVICE_CHUNK_BYTES = 512 << 20 };
 
 static const shd_tensor_spec output_spec = {
     "lm_head.weight", SHD_START_NORMAL, 2, {SHD_LENGTH_VOCABULARY, SHD_LENGTH_MODEL}};
@@ -132,18 +132,21 @@ shd_layout shd_layout_make(const shd_model *model, int64_t rows, int64_t attenti
     layout.work.mean = shd_layout_take(&layout.work_bytes, SHERD_FP32, rows, 1);
     layout.work.rstd = shd_layout_take(&layout.work_bytes, SHERD_FP32, rows, 1);
     layout.work.operation = layout.work_bytes;
-    layout.work_bytes += shd_max(attention_bytes, shd_op_matmul_scratch_bytes(precision, config->threads));
+    layout.work_bytes += shd_max(attention_bytes, model->ops->matmul_scratch_bytes(precision, config->threads));
     return layout;
+}
+
+static int64_t attention_bytes(const shd_model *model, bool backward) {
+    const shd_model_config *config = &model->config;
+    return model->ops->attention_scratch_bytes(config->precision, config->micro_batch, config->context, config->n_head,
+                                               model->head_size, config->threads, backward);
 }
 
 static sherd_status lay_out(shd_model *model) {
     const shd_model_config *config = &model->config;
     int64_t rows = model->rows;
-    model->layout = shd_layout_make(
-        model, rows,
-        shd_max(shd_op_attention_scratch_bytes(config->precision, config->context, model->head_size, config->threads),
-                shd_op_attention_backward_scratch_bytes(config->precision, config->context, model->head_size,
-                                                        config->threads)));
+    model->layout = shd_layout_make(model, rows, shd_max(attention_bytes(model, false), attention_bytes(model, true)));
+    shd_model_lay_out_carried(model);
     for (int32_t u = 0; u < model->description.unit_count - 1; u++) {
         (void)shd_layout_take(&model->units[u].output_bytes, config->precision, rows, config->d_model);
         if (u == 0) continue;
@@ -152,8 +155,11 @@ static sherd_status lay_out(shd_model *model) {
     }
     model->description.scratch_bytes = model->layout.work_bytes;
 
-    int64_t fitting = CHUNK_BYTES / ((int64_t)sizeof(float) * config->vocab_size) / MIN_CHUNK_ROWS * MIN_CHUNK_ROWS;
-    model->chunk_rows = shd_min(rows, shd_min(MAX_CHUNK_ROWS, shd_max(MIN_CHUNK_ROWS, fitting)));
+    const bool on_device = shd_model_is_on_device(model);
+    const int64_t chunk_bytes = on_device ? DEVICE_CHUNK_BYTES : CHUNK_BYTES;
+    int64_t fitting = chunk_bytes / ((int64_t)sizeof(float) * config->vocab_size) / MIN_CHUNK_ROWS * MIN_CHUNK_ROWS;
+    int64_t chunk_rows = shd_max(MIN_CHUNK_ROWS, fitting);
+    model->chunk_rows = shd_min(rows, on_device ? chunk_rows : shd_min(MAX_CHUNK_ROWS, chunk_rows));
     (void)shd_layout_take(&model->description.logits_bytes, SHERD_FP32, model->chunk_rows, config->vocab_size);
 
     if (!model->family->rotary) return SHERD_OK;

@@ -71,7 +71,8 @@ static sherd_status lay_out(shd_model *model) {
     layout->work.normed =
         shd_layout_take(&layout->work_bytes, precision, rows, precision == SHERD_FP32 ? 0 : config->inputs);
     layout->work.mean = layout->work.rstd = layout->work.operation = layout->work_bytes;
-    layout->work_bytes += shd_op_matmul_scratch_bytes(precision, config->threads);
+    layout->work_bytes += model->ops->matmul_scratch_bytes(precision, config->threads);
+    shd_model_lay_out_carried(model);
     for (int32_t u = 0; u < model->description.unit_count - 1; u++) {
         (void)shd_layout_take(&model->units[u].output_bytes, precision, rows, config->hidden);
         if (config->activation == SHD_MODEL_GELU) model->units[u].activation_bytes = model->units[u].output_bytes;

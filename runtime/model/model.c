@@ -2,6 +2,7 @@
  * time. */
 #include "runtime/base/memory.h"
 #include "runtime/base/status.h"
+#include "runtime/model/carrier.h"
 #include "runtime/model/units.h"
 #include "runtime/ops/ops.h"
 
@@ -15,6 +16,7 @@ static sherd_status build(shd_model *model, const shd_model_config *config) {
     model->config.frozen = NULL;
     model->config.frozen_count = 0;
     model->family = families[config->family];
+    model->ops = config->ops ? config->ops : &shd_ops_cpu;
     SHD_TRY(model->family->architecture->list_tensors(model));
     SHD_TRY(shd_model_freeze(model, config->frozen, config->frozen_count));
     SHD_TRY(model->family->architecture->lay_out(model));
@@ -39,6 +41,7 @@ sherd_status shd_model_create(const shd_model_config *config, shd_model **out) {
 
 void shd_model_destroy(shd_model *model) {
     if (!model) return;
+    shd_model_leave(model);
     shd_free(model->rope_table);
     shd_free(model->names);
     shd_free(model->starts);
@@ -51,7 +54,8 @@ const sherd_model *shd_model_describe(const shd_model *model) { return &model->d
 
 void shd_model_bind(shd_model *model, shd_pool *pool, const shd_batch *batch) {
     assert(shd_pool_threads(pool) <= model->config.threads);
-    if (!model->pool) shd_ops_init(); /* before its first product; who only plans with a model needs no kernels */
+    /* Before its first product; who only plans with a model, or computes on a device, needs no kernels. */
+    if (!model->pool && !model->carrier) shd_ops_init();
     model->pool = pool;
     model->bound = *batch;
 }
@@ -99,14 +103,45 @@ void shd_transformer_backward(const shd_pass *pass) {
         shd_block_backward(pass);
 }
 
+bool shd_model_is_on_device(const shd_model *model) { return model->ops != &shd_ops_cpu; }
+
+void shd_model_lay_out_carried(shd_model *model) {
+    if (shd_model_is_on_device(model))
+        shd_carrier_lay_out(&model->config, &model->layout.carried, &model->layout.work_bytes);
+}
+
+sherd_status shd_model_move(shd_model *model, const shd_model_place *place) {
+    assert(shd_model_is_on_device(model) && !model->carrier);
+    model->place = *place;
+    return shd_carrier_create(model, &model->carrier);
+}
+
+void shd_model_leave(shd_model *model) {
+    shd_carrier_destroy(model->carrier);
+    model->carrier = NULL;
+}
+
+bool shd_model_late_losses(const shd_model *model, const double **losses, const double **correct) {
+    if (!model->carrier) return false;
+    shd_carrier_last(model->carrier, losses, correct);
+    return true;
+}
+
 /* The pass over the bound micro-batch. */
 static sherd_status open_pass(const shd_model *model, const sherd_view *view, shd_pass *pass) {
     if (!model->pool) return shd_fail(SHERD_STATE, "the model has no micro-batch: shd_model_bind comes first");
+    if (shd_model_is_on_device(model) && !model->carrier)
+        return shd_fail(SHERD_STATE, "the model is not on its device yet: shd_model_move comes first");
     *pass = (shd_pass){
         .model = model,
         .view = view,
-        .math = {.ops = &shd_ops_cpu, .pool = model->pool, .dtype = model->config.precision},
+        .math = {.ops = model->ops,
+                 .pool = model->pool,
+                 .device_ops = model->place.device_ops,
+                 .stream = model->place.stream,
+                 .dtype = model->config.precision},
         .layout = &model->layout,
+        .rope_table = model->rope_table,
         .sequences = model->config.micro_batch,
         .length = model->config.context,
         .batch = model->bound,
@@ -115,11 +150,22 @@ static sherd_status open_pass(const shd_model *model, const sherd_view *view, sh
     return SHERD_OK;
 }
 
+/* On a device losses are sent back when the head has computed them, and what has failed till then is told. */
+static sherd_status close_pass(const shd_pass *pass, bool has_losses) {
+    const shd_model *model = pass->model;
+    if (!model->carrier) return SHERD_OK;
+    if (has_losses && pass->view->unit == model->description.unit_count - 1) shd_carrier_unload(model->carrier, pass);
+    return model->place.device_ops->status(model->place.device);
+}
+
 sherd_status shd_model_forward(void *user, const sherd_view *view) {
     shd_pass pass;
     SHD_TRY(open_pass(user, view, &pass));
+    shd_carrier *carrier = pass.model->carrier;
+    if (carrier && view->unit == 0 && !view->again) SHD_TRY(shd_carrier_load(carrier, &pass));
+    if (carrier) shd_carrier_point(carrier, &pass);
     pass.model->family->architecture->forward(&pass);
-    return SHERD_OK;
+    return close_pass(&pass, !view->training);
 }
 
 sherd_status shd_model_backward(void *user, const sherd_view *view) {
@@ -127,8 +173,9 @@ sherd_status shd_model_backward(void *user, const sherd_view *view) {
     shd_pass pass;
     if (view->unit < model->first_trained_unit) return SHERD_OK;
     SHD_TRY(open_pass(model, view, &pass));
+    if (model->carrier) shd_carrier_point(model->carrier, &pass);
     model->family->architecture->backward(&pass);
-    return SHERD_OK;
+    return close_pass(&pass, true);
 }
 
 shd_model_work shd_model_work_get(void) {

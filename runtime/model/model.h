@@ -6,7 +6,7 @@
 #ifndef SHD_MODEL_MODEL_H
 #define SHD_MODEL_MODEL_H
 
-#include "runtime/device/pool.h"
+#include "runtime/ops/ops.h"
 
 #include <sherd/dtype.h>
 #include <sherd/model.h>
@@ -34,6 +34,7 @@ typedef struct shd_model_config {
     int32_t frozen_count;
     int64_t micro_batch; /* sequences a rank runs at once */
     int32_t threads;     /* of the pool that will run it: sizes the scratch memory */
+    const shd_ops *ops;  /* where it will run (ops.h), which sizes the scratch memory too; NULL: the CPU */
 } shd_model_config;
 
 typedef struct shd_model shd_model;
@@ -70,6 +71,25 @@ typedef struct shd_batch {
 } shd_batch;
 /* The first call prepares the process for products (shd_ops_init). `pool` has at most config.threads threads. */
 void shd_model_bind(shd_model *model, shd_pool *pool, const shd_batch *batch);
+
+/* A model on a device: its passes enqueue there, what views lend is device memory, and losses come back later. */
+typedef struct shd_model_place {
+    const shd_device_ops *device_ops;
+    shd_device *device;
+    shd_stream *stream; /* that of brackets */
+    /* Returns when the event is reached, minding other ranks meanwhile. Fails: as a session's waits. */
+    sherd_status (*wait)(void *user, shd_event *event);
+    void *user;
+} shd_model_place;
+
+/* Puts a model whose config named a device's operations where these run; before its first pass. Borrows all that `place`
+ * names, for the model's life or until shd_model_leave. Fails: MEMORY, DEVICE. */
+sherd_status shd_model_move(shd_model *model, const shd_model_place *place);
+/* Gives back what the model has there; nothing of it may be under way. Without a place it does nothing. */
+void shd_model_leave(shd_model *model);
+/* What the last head has computed, in pinned memory, there when the stream is past it, and valid for 16 micro-batches
+ * more; false: the model is on the CPU, where losses are in the batch. */
+bool shd_model_late_losses(const shd_model *model, const double **losses, const double **correct);
 
 /* The callbacks, for sherd_callbacks; `user` is the model. In training the head computes its losses in BACKWARD (one
  * pass over the logits, chunk by chunk, each chunk's borders fixed by the shape); in evaluation in FORWARD. */

@@ -38,7 +38,7 @@ static void rotate(const shd_pass *pass, void *rows_of_projections, bool inverse
     if (!model->family->rotary) return;
     pass->math.ops->rope(&pass->math, pass->rows, pass->length, model->config.n_head + model->config.n_kv_head,
                          model->head_size, model->lengths[SHD_LENGTH_PROJECTED],
-                         model->rope_table + pass->past * model->head_size, inverse, rows_of_projections);
+                         pass->rope_table + pass->past * model->head_size, inverse, rows_of_projections);
 }
 
 /* Where keys and values begin in a row of projections, or in one of their gradients. */

@@ -39,6 +39,15 @@
 
 #define SHD_NORM_EPS 1e-5f
 
+/* Where a micro-batch's arrays lie on a device, and what comes back of it, as byte offsets in scratch: from `first` on what
+ * goes there, in one piece, from `losses` on what comes back. */
+typedef struct shd_carrier_layout {
+    int64_t first, inputs, starts, targets, features, values, there_bytes;
+    int64_t losses, correct, back_bytes;
+    int64_t rope_table, rope_bytes;
+    int64_t loss_count, correct_count;
+} shd_carrier_layout;
+
 /* The two tables as byte offsets, for some number of rows. */
 typedef struct shd_layout {
     struct { /* in what is cheap to make again of a block's activations */
@@ -50,12 +59,14 @@ typedef struct shd_layout {
     struct { /* in scratch */
         int64_t flow, normed, wide, mean, rstd, operation;
     } work;
+    shd_carrier_layout carried; /* on a device: behind the operation's work memory, in scratch */
     int64_t remade_bytes, kept_bytes, work_bytes;
 } shd_layout;
 
 struct shd_model {
     shd_model_config config; /* `frozen` is gone after create; n_kv_head and d_ff are set for gpt2 too */
     const shd_family *family;
+    const shd_ops *ops; /* the config's, or the CPU's */
     int64_t lengths[SHD_LENGTH_COUNT];
     int64_t rows, head_size;
     int64_t chunk_rows;         /* rows of logits held at once */
@@ -73,6 +84,9 @@ struct shd_model {
 
     shd_pool *pool;
     shd_batch bound; /* what the next passes run */
+    /* On a device. */
+    shd_model_place place;
+    struct shd_carrier *carrier; /* NULL: on the CPU */
 };
 
 /* What shd_model_create does, in this order. config.c and describe.c; each of the last three fills its part of
@@ -88,6 +102,9 @@ sherd_tensor *shd_model_add_tensor(shd_model *model, char **names, sherd_unit *u
                                    const char *name, shd_start start);
 /* Takes rows × length numbers at *end and returns where they begin. */
 int64_t shd_layout_take(int64_t *end, sherd_dtype dtype, int64_t rows, int64_t length);
+bool shd_model_is_on_device(const shd_model *model);
+/* On a device: room for micro-batches behind the rest of the scratch memory. */
+void shd_model_lay_out_carried(shd_model *model);
 /* For `rows` rows, and `attention_bytes` of work memory for attention. Pure. */
 shd_layout shd_layout_make(const shd_model *model, int64_t rows, int64_t attention_bytes);
 
@@ -103,7 +120,8 @@ typedef struct shd_pass {
      * values [context, 2 · keys], where the run's own are added. NULL: nothing came before. */
     int64_t past;
     void *cache;
-    float *logits_wanted; /* [vocabulary]: of the last row, which the head writes instead of losses; or NULL */
+    const float *rope_table; /* where operations can read it */
+    float *logits_wanted;    /* [vocabulary]: of the last row, which the head writes instead of losses; or NULL */
     void *flow, *normed, *wide;
     float *mean, *rstd;
 } shd_pass;
