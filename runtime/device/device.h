@@ -26,10 +26,10 @@ typedef struct shd_device_config {
 
 /* What a device is, for people and for choices. */
 typedef struct shd_device_facts {
-    char name[128];           /* "NVIDIA H100 80GB HBM3" */
-    char driver[32], api[32]; /* versions: "13.0" */
-    int32_t major, minor;     /* compute capability */
-    int64_t total_bytes, free_bytes;
+    char name[128];                  /* "NVIDIA H100 80GB HBM3" */
+    char driver[32], api[32];        /* versions: "13.0" */
+    int32_t major, minor;            /* compute capability */
+    int64_t total_bytes, free_bytes; /* free: -1 where only opening would tell */
 } shd_device_facts;
 
 /* What a backend provides; every slot is required. Calls without a status stick their failure to the device. */
@@ -39,6 +39,12 @@ typedef struct shd_device_ops {
     /* How many devices this process sees, without keeping anything of them. Fails: CONFIG (why there are none, and what
      * would help: no driver, no device, a library that is missing or too old). */
     sherd_status (*count)(int32_t *out);
+    /* What device `index` is, without opening it, which takes a second and half a gigabyte. Fails: CONFIG as count does,
+     * ARGUMENT (there is no such device). */
+    sherd_status (*describe)(int32_t index, shd_device_facts *out);
+    /* Which libraries it has loaded besides and from where, or why not: a line for people. Fails: CONFIG (one is missing
+     * without which no device opens). */
+    sherd_status (*libraries)(char *out, size_t bytes);
     /* Opens device `index`: loads libraries and every kernel. Fails: CONFIG as count does, MEMORY, DEVICE. */
     sherd_status (*open)(const shd_device_config *config, shd_device **out);
     /* Waits for nothing; accepts NULL. Streams, events and memory of the device are ended before. */
@@ -86,5 +92,8 @@ typedef struct shd_device_ops {
 
 /* NULL where the program is linked without the backend. */
 extern const shd_device_ops shd_device_cuda __attribute__((weak));
+
+/* The same, for those who do not care which backend it is. */
+static inline const shd_device_ops *shd_device_backend(void) { return &shd_device_cuda; }
 
 #endif

@@ -50,7 +50,7 @@ CALLS = [
     ("calls the allocator (use runtime/base/memory.h)",
      r"\b(?:malloc|calloc|realloc|free|aligned_alloc|posix_memalign|strdup|strndup|asprintf)\s*\(",
      ["runtime/base/memory.c", "runtime/cli"]),
-    ("reads the environment", r"\b(?:secure_)?getenv\s*\(|\benviron\b", ["runtime/comm/env.c", "runtime/launch/variables.c", "runtime/launch/processors.c", "runtime/launch/gpus.c",
+    ("reads the environment", r"\b(?:secure_)?getenv\s*\(|\benviron\b", ["runtime/comm/env.c", "runtime/device/cuda_loader.c", "runtime/launch/variables.c", "runtime/launch/processors.c", "runtime/launch/gpus.c",
                                                                        "runtime/cli"]),
 ]
 BACKEND_WORDS = re.compile(r"cuda|nccl|cublas", re.I)
