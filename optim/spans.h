@@ -35,6 +35,8 @@ typedef struct shd_span_ops {
                  sherd_dtype dtype, int64_t count, bool first, uint64_t *nonfinite);
 } shd_span_ops;
 
+/* Where the program is linked without it: NULL. */
 extern const shd_span_ops shd_spans_cuda __attribute__((weak));
+static inline const shd_span_ops *shd_spans_device(void) { return &shd_spans_cuda; }
 
 #endif

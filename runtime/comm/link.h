@@ -65,7 +65,9 @@ typedef struct shd_link_ops {
     sherd_status (*check)(shd_link *link);
 } shd_link_ops;
 
+/* Where the program is linked without it: NULL. */
 extern const shd_link_ops shd_link_nccl __attribute__((weak));
+static inline const shd_link_ops *shd_link_library(void) { return &shd_link_nccl; }
 extern const shd_link_ops shd_link_staged;
 
 #endif

@@ -92,6 +92,7 @@ typedef struct shd_device_ops {
 
 /* NULL where the program is linked without the backend. */
 extern const shd_device_ops shd_device_cuda __attribute__((weak));
+static inline const shd_device_ops *shd_device_backend(void) { return &shd_device_cuda; }
 
 /* The same, for those who do not care which backend it is. */
 static inline const shd_device_ops *shd_device_backend(void) { return &shd_device_cuda; }

@@ -232,6 +232,8 @@ struct shd_ops {
     void (*join_rows)(const shd_math *math, int64_t rows, int64_t columns, void *x);
 };
 extern const shd_ops shd_ops_cpu;
-extern const shd_ops shd_ops_cuda __attribute__((weak)); /* NULL where the program is linked without it */
+/* Where the program is linked without it: NULL. */
+extern const shd_ops shd_ops_cuda __attribute__((weak));
+static inline const shd_ops *shd_ops_device(void) { return &shd_ops_cuda; }
 
 #endif
