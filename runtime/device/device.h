@@ -2,12 +2,12 @@
  * linked without it have none, and say so.
  *
  * Everything is enqueued by one thread, in the same order on every rank. A stream runs its work in the order of the
- * calls; between streams only events order. Nothing here waits for the device but shd_device_wait, and its caller
- * decides what happens meanwhile.
+ * calls; between streams only events order. Nothing that is given work waits for it: whoever needs to asks `reached`
+ * again and again, and decides what happens meanwhile. What begins and ends memory, streams and events may wait.
  *
  * Failures stick: the first one of a stream's device is kept, later calls do nothing, and shd_device_status returns it.
  * So calls that enqueue return nothing, and whoever is about to trust results asks once.
- * Threads: the one that opened it. */
+ * Threads: the one that opened it, which opens one device at a time. */
 #ifndef SHD_DEVICE_DEVICE_H
 #define SHD_DEVICE_DEVICE_H
 
@@ -90,11 +90,8 @@ typedef struct shd_device_ops {
     void *(*native_stream)(shd_stream *stream);
 } shd_device_ops;
 
-/* NULL where the program is linked without the backend. */
+/* The backend; where the program is linked without it: NULL. */
 extern const shd_device_ops shd_device_cuda __attribute__((weak));
-static inline const shd_device_ops *shd_device_backend(void) { return &shd_device_cuda; }
-
-/* The same, for those who do not care which backend it is. */
 static inline const shd_device_ops *shd_device_backend(void) { return &shd_device_cuda; }
 
 #endif
