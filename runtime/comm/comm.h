@@ -77,6 +77,7 @@ bool shd_comm_reached(const shd_comm *comm, shd_scope scope, int32_t kind, int32
 typedef struct shd_patience {
     int32_t turns;
     double since_ms, seen_ms;
+    double nap_ms; /* set by a caller whose condition no peer signals (a device's event): the longest sleep of a turn */
 } shd_patience;
 sherd_status shd_comm_pause(shd_comm *comm, shd_patience *patience, const char *what);
 

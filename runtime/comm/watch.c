@@ -236,7 +236,7 @@ static void doze(shd_comm *comm, double milliseconds) {
         comm->backend->doze(comm->state, milliseconds);
         return;
     }
-    struct timespec nap = {.tv_nsec = 1000000};
+    struct timespec nap = {.tv_nsec = milliseconds < 1 ? (long)(milliseconds * 1e6) : 1000000};
     nanosleep(&nap, NULL);
 }
 
@@ -245,7 +245,8 @@ static void doze(shd_comm *comm, double milliseconds) {
 static sherd_status sleep_turn(shd_comm *comm, const shd_patience *patience, const char *what, double now_ms) {
     SHD_TRY(watch(comm, patience, what, now_ms));
     double left_ms = patience->since_ms + comm->timeout_ms - now_ms;
-    doze(comm, left_ms < SLICE_MS ? left_ms : SLICE_MS);
+    double slice_ms = patience->nap_ms > 0 && patience->nap_ms < SLICE_MS ? patience->nap_ms : SLICE_MS;
+    doze(comm, left_ms < slice_ms ? left_ms : slice_ms);
     if (comm->backend->arm) comm->backend->arm(comm->state);
     return SHERD_OK;
 }
