@@ -12,6 +12,8 @@ typedef enum shd_memory_use {
     SHD_MEMORY_OBJECTS, /* shd_alloc: descriptions, programs, tables, strings */
     SHD_MEMORY_ARENA,   /* shd_map: what the plan promises; comm counts its shared arenas here too */
     SHD_MEMORY_CONTROL, /* counters and mailboxes between ranks */
+    SHD_MEMORY_DEVICE,  /* a device's own (runtime/device): what the plan promises there */
+    SHD_MEMORY_PINNED,  /* host memory that a device copies from and to */
     SHD_MEMORY_USES
 } shd_memory_use;
 
