@@ -19,8 +19,9 @@ void shd_embedding_forward(const shd_pass *pass) {
     const void *first = positions ? shd_const_element(pass->math.dtype, shd_pass_parameter(pass, POSITION).value,
                                                       pass->past * model->config.d_model)
                                   : NULL;
-    pass->math.ops->embedding(&pass->math, pass->rows, pass->length, model->config.d_model, pass->batch.inputs,
-                              shd_pass_parameter(pass, TOKEN).value, first, pass->view->outputs[pass->view->unit]);
+    pass->math.ops->embedding(&pass->math, pass->rows, pass->length, model->config.d_model, model->config.vocab_size,
+                              pass->batch.inputs, shd_pass_parameter(pass, TOKEN).value, first,
+                              pass->view->outputs[pass->view->unit]);
     drop(pass, pass->view->outputs[pass->view->unit]);
 }
 

@@ -65,13 +65,14 @@ static void position_task(void *argument, int64_t index, int32_t worker) {
     }
 }
 
-void shd_op_embedding(const shd_math *math, int64_t rows, int64_t context, int64_t columns, const int32_t *ids,
-                      const void *token, const void *position, void *y) {
+void shd_op_embedding(const shd_math *math, int64_t rows, int64_t context, int64_t columns, int64_t vocabulary,
+                      const int32_t *ids, const void *token, const void *position, void *y) {
     embedding e = {.kernels = shd_kernels_get(math->dtype),
                    .dtype = math->dtype,
                    .rows = rows,
                    .context = context,
                    .columns = columns,
+                   .vocabulary = vocabulary,
                    .ids = ids,
                    .token = token,
                    .position = position,

@@ -114,8 +114,8 @@ void shd_op_rope(const shd_math *math, int64_t rows, int64_t context, int64_t he
                  const float *table, bool inverse, void *x);
 
 /* y[i] = token[ids[i]] + (position ? position[i mod context] : 0). ids < vocabulary are the caller's promise. */
-void shd_op_embedding(const shd_math *math, int64_t rows, int64_t context, int64_t columns, const int32_t *ids,
-                      const void *token, const void *position, void *y);
+void shd_op_embedding(const shd_math *math, int64_t rows, int64_t context, int64_t columns, int64_t vocabulary,
+                      const int32_t *ids, const void *token, const void *position, void *y);
 /* dtoken: zeroed first unless `accumulate`, then dtoken[ids[i]] += dy[i] for rows in order; dposition[t]: written, sum
  * over sequences in order. Either may be NULL. */
 void shd_op_embedding_backward(const shd_math *math, int64_t rows, int64_t context, int64_t columns, int64_t vocabulary,
@@ -212,8 +212,8 @@ struct shd_ops {
                             void *dgate, void *dup);
     void (*rope)(const shd_math *math, int64_t rows, int64_t context, int64_t heads, int64_t head_size, int64_t stride,
                  const float *table, bool inverse, void *x);
-    void (*embedding)(const shd_math *math, int64_t rows, int64_t context, int64_t columns, const int32_t *ids,
-                      const void *token, const void *position, void *y);
+    void (*embedding)(const shd_math *math, int64_t rows, int64_t context, int64_t columns, int64_t vocabulary,
+                      const int32_t *ids, const void *token, const void *position, void *y);
     void (*embedding_backward)(const shd_math *math, int64_t rows, int64_t context, int64_t columns, int64_t vocabulary,
                                const int32_t *ids, const void *dy, bool accumulate, float *dtoken, float *dposition);
     void (*attention)(const shd_math *math, const shd_attention *attention);

@@ -34,7 +34,7 @@ static void try_shape(const shape *s, sherd_dtype dtype, bool positions, bool ac
         const shd_math *math = &check_maths[dtype][p];
         void *fast = check_floats(count);
         float *fast_dtoken = check_copy(table, token), *fast_dposition = check_floats(position_count);
-        shd_op_embedding(math, rows, s->context, s->columns, ids, token_stored, position_stored, fast);
+        shd_op_embedding(math, rows, s->context, s->columns, s->vocabulary, ids, token_stored, position_stored, fast);
         shd_op_embedding_backward(math, rows, s->context, s->columns, s->vocabulary, ids, dy_stored, accumulate,
                                   fast_dtoken, positions ? fast_dposition : NULL);
         check_same_bits(what, count * shd_dtype_bytes(dtype), y_stored, fast);
@@ -65,7 +65,7 @@ Test(embedding, adds_up_repeated_tokens_and_positions) {
     cr_assert(dtoken[0] == 4 && dtoken[1] == 11 && dposition[0] == 5 && dposition[1] == 10);
     shd_op_embedding_backward(&check_maths[SHERD_FP32][1], 4, 2, 1, 2, ids, dy, true, dtoken, NULL);
     cr_assert(dtoken[0] == 8 && dtoken[1] == 22);
-    shd_op_embedding(&check_maths[SHERD_FP32][1], 4, 2, 1, ids, dtoken, dposition, y);
+    shd_op_embedding(&check_maths[SHERD_FP32][1], 4, 2, 1, 2, ids, dtoken, dposition, y);
     cr_assert(y[0] == 27 && y[1] == 32 && y[2] == 13 && y[3] == 32);
     check_end();
 }
