@@ -86,6 +86,7 @@ static sherd_status describe(int32_t index, shd_device_facts *out) {
         .minor = properties.minor,
         .total_bytes = (int64_t)properties.totalGlobalMem,
         .free_bytes = -1,
+        .is_usable = properties.major >= LEAST_MAJOR,
     };
     snprintf(out->name, sizeof out->name, "%s", properties.name);
     print_version(out->driver, driver);
@@ -115,7 +116,7 @@ static sherd_status set_up(shd_device *device) {
     char where[WHERE_BYTES];
     SHD_TRY(describe(device->index, &device->facts));
     snprintf(where, sizeof where, "opening GPU %d (%s)", (int)device->index, device->facts.name);
-    if (device->facts.major < LEAST_MAJOR)
+    if (!device->facts.is_usable)
         return shd_fail(SHERD_CONFIG, "GPU %d (%s) has compute capability %d.%d; sherd needs %d.0 or newer",
                         (int)device->index, device->facts.name, (int)device->facts.major, (int)device->facts.minor,
                         LEAST_MAJOR);

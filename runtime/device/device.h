@@ -30,6 +30,7 @@ typedef struct shd_device_facts {
     char driver[32], api[32];        /* versions: "13.0" */
     int32_t major, minor;            /* compute capability */
     int64_t total_bytes, free_bytes; /* free: -1 where only opening would tell */
+    bool is_usable;                  /* new enough to be opened */
 } shd_device_facts;
 
 /* What a backend provides; every slot is required. Calls without a status stick their failure to the device. */

@@ -98,11 +98,17 @@ class Doctor(unittest.TestCase):
     def test_a_machine_without_a_job(self):
         code, found = self.doctor(job=None, ranks=3)
         self.assertEqual(code, 0, found)
-        for check in ("system", "cpu", "memory", "shared memory", "limits", "clock", "files", "backends", "libraries", "ranks", "collectives"):
+        for check in ("system", "cpu", "memory", "shared memory", "limits", "clock", "files", "backends", "devices", "libraries", "ranks", "collectives"):
             self.assertIn(found[check]["state"], ("ok", "warning"), check)
         self.assertGreater(found["collectives"]["values"]["reduce_bytes_per_s"], 0)
         self.assertGreater(found["cpu"]["values"]["fp32_gflops"], 0)
         self.assertNotIn("step", found)
+        self.assertRegex(found["devices"]["text"], r"^none: this build has no backend for GPUs|^none for cuda: \S|^cuda, driver for \d+\.\d+, built with \d+\.\d+: \S")
+        self.assertEqual("devices" in found["devices"]["values"], "this build has no" not in found["devices"]["text"])
+
+    def test_a_program_without_the_backend_of_gpus_says_so(self):
+        code, found = self.doctor(job=None, ranks=1, program=BROKEN)
+        self.expect(found, "devices", found["devices"]["state"], "none: this build has no backend for GPUs")
 
     def test_a_machine_where_nothing_can_be_written_in_the_working_directory(self):
         code, found = self.doctor(job=None, ranks=1, prefix=["env", "-C", "/proc"])

@@ -33,7 +33,7 @@ ARROWS = {
     "runtime/engine": BELOW_ENGINE,
     "runtime/session": BELOW_ENGINE + ["runtime/engine", "io"],
     "runtime/model": ["runtime/base", "runtime/device", "runtime/ops"],
-    "runtime/train": ["runtime/base", "runtime/session", "runtime/model", "runtime/watch", "runtime/comm/recorder.h", "runtime/comm/selftest.h", "io"],
+    "runtime/train": ["runtime/base", "runtime/session", "runtime/model", "runtime/watch", "runtime/comm/recorder.h", "runtime/comm/selftest.h", "runtime/device/device.h", "io"],
     "runtime/watch": ["runtime/base", "runtime/comm", "io/events.h"],
     "runtime/launch": ["runtime/base", "runtime/comm/store.h", "io/job.h", "io/events.h"],
     "runtime/report": ["runtime/base", "io"],

@@ -26,6 +26,9 @@ sherd_status shd_check_clock(shd_checkup *checkup, shd_finding *out);
 sherd_status shd_check_backends(shd_checkup *checkup, shd_finding *out);
 sherd_status shd_check_libraries(shd_checkup *checkup, shd_finding *out);
 
+/* device_checks.c: which GPUs are there, and what keeps the program from using them. */
+sherd_status shd_check_devices(shd_checkup *checkup, shd_finding *out);
+
 /* job_checks.c: of the job, before it has ranks. */
 sherd_status shd_check_plan(shd_checkup *checkup, shd_finding *out);
 sherd_status shd_check_job_memory(shd_checkup *checkup, shd_finding *out);

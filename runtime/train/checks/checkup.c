@@ -20,6 +20,7 @@ static const shd_check checks[] = {
     {"limits", shd_check_limits, MACHINE, NULL},
     {"clock", shd_check_clock, MACHINE, NULL},
     {"backends", shd_check_backends, MACHINE, NULL},
+    {"devices", shd_check_devices, MACHINE, NULL},
     {"libraries", shd_check_libraries, MACHINE, NULL},
     {"plan", shd_check_plan, QUICK, NULL},
     {"job memory", shd_check_job_memory, QUICK, "plan"},

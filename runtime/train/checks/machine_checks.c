@@ -10,7 +10,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <glob.h>
 #include <gnu/libc-version.h>
 #include <jansson.h>
 #include <limits.h>
@@ -252,16 +251,11 @@ sherd_status shd_check_clock(shd_checkup *checkup, shd_finding *out) {
 sherd_status shd_check_backends(shd_checkup *checkup, shd_finding *out) {
     (void)checkup;
     char kernels[256];
-    glob_t found = {0};
     shd_model_kernels(kernels, sizeof kernels);
     shd_finding_say(out,
                     "device cpu (%s); between ranks of this host shm, with one rank self; none over a network is "
                     "built in",
                     kernels);
-    bool some = glob("/dev/dri/renderD*", 0, NULL, &found) == 0;
-    globfree(&found);
-    shd_finding_add(out, some ? "; there is a GPU, which this build cannot use" : "; no GPU is seen, nor built for");
-    shd_finding_note(out, "gpu_seen", some);
     return SHERD_OK;
 }
 
