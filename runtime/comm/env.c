@@ -1,9 +1,11 @@
-/* The options that a launcher passes in the environment: the only place where the library reads it. */
+/* The options that a launcher passes in the environment, and what NCCL finds there: the only place where the library
+ * reads it. */
 #include <sherd/options.h>
 
 #include "runtime/base/hash.h"
 #include "runtime/base/log.h"
 #include "runtime/base/status.h"
+#include "runtime/comm/nccl_env.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -222,5 +224,24 @@ sherd_status sherd_options_from_env(sherd_options *options) {
     options->rank = (int32_t)found.rank;
     options->world_size = (int32_t)found.world_size;
     options->rendezvous = name;
+    return SHERD_OK;
+}
+
+/* --- NCCL --------------------------------------------------------------------------------------------------------- */
+
+sherd_status shd_nccl_ready_environment(bool tells) {
+    static const char order[] = "NCCL_LAUNCH_ORDER_IMPLICIT", blocking[] = "NCCL_COMM_BLOCKING";
+    const char *set = getenv(order);
+    if (getenv(blocking))
+        return shd_fail(SHERD_CONFIG,
+                        "%s is set: it makes every communicator wait for its peers where sherd watches them instead; "
+                        "unset it",
+                        blocking);
+    if (set && strcmp(set, "1"))
+        return shd_fail(SHERD_CONFIG, "%s is '%.40s': it must be 1, or not be set, since gathers and reduces overlap",
+                        order, set);
+    for (char **entry = environ; tells && *entry; entry++)
+        if (!strncmp(*entry, "NCCL_", 5)) shd_log(SHERD_LOG_INFO, "NCCL: the environment has %.200s", *entry);
+    if (!set && setenv(order, "1", 0)) return shd_fail(SHERD_MEMORY, "no memory for %s=1 in the environment", order);
     return SHERD_OK;
 }

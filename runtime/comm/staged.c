@@ -11,11 +11,10 @@
  *
  * Peers are told by the comm's counters, a unit for each lane and scope; the n-th portion of a lane and scope is the same
  * one on all members. Each half begins with a note of its transfer, so that ranks that disagree find out. */
-#include "runtime/comm/link.h"
-
 #include "runtime/base/arith.h"
 #include "runtime/base/memory.h"
 #include "runtime/base/status.h"
+#include "runtime/comm/transfer.h"
 #include "runtime/comm/watch.h"
 
 #include <errno.h>
@@ -161,13 +160,6 @@ static sherd_status staged_open(const shd_link_config *config, shd_link **out) {
 
 /* --- what moves --------------------------------------------------------------------------------------------------- */
 
-static int32_t member_count(const shd_link *link, shd_scope scope) { return shd_mesh_count(&link->comm->mesh, scope); }
-
-static int32_t own_index(const shd_link *link, shd_scope scope) {
-    const shd_mesh *mesh = &link->comm->mesh;
-    return scope == SHD_SCOPE_REPLICAS ? shd_mesh_replica(mesh) : shd_mesh_place(mesh);
-}
-
 /* Where portion `portion` is in a part of the open transfer, and how many bytes of it: none beyond the part's end. */
 static shd_part piece_of(const lane *of, int64_t portion, int32_t part) {
     const shd_transfer *open = &of->transfer;
@@ -178,20 +170,7 @@ static shd_part piece_of(const lane *of, int64_t portion, int32_t part) {
 }
 
 static void copy(const shd_link *link, const lane *of, void *to, const void *from, int64_t bytes) {
-    if (bytes > 0 && to != from) link->ops->copy(of->stream, to, from, bytes);
-}
-
-/* What this rank gives itself. */
-static void copy_own_part(const shd_link *link, const lane *of) {
-    const shd_transfer *open = &of->transfer;
-    int32_t own = own_index(link, open->scope);
-    shd_part part = shd_part_of(open->bytes, open->part_bytes, own);
-    unsigned char *to = open->to;
-    const unsigned char *from = open->from;
-    if (open->kind == SHD_TRANSFER_GATHER)
-        copy(link, of, to + part.first, from, part.count);
-    else
-        copy(link, of, to + own * open->part_bytes, from + part.first, part.count);
+    if (bytes > 0) link->ops->copy(of->stream, to, from, bytes);
 }
 
 /* A GATHER's half holds a piece of the own part; a SPREAD's one of every part, each with its own room. */
@@ -199,13 +178,13 @@ static void copy_to_half(const shd_link *link, const lane *of, const half *into)
     const shd_transfer *open = &of->transfer;
     const unsigned char *from = open->from;
     unsigned char *data = arena_of(link, link->comm->rank) + into->offset + NOTE_BYTES;
-    int32_t own = own_index(link, open->scope);
+    int32_t own = shd_transfer_own(open, &link->comm->mesh);
     if (open->kind == SHD_TRANSFER_GATHER) {
         shd_part piece = piece_of(of, of->filled, own);
         copy(link, of, data, from + piece.first - own * open->part_bytes, piece.count);
         return;
     }
-    for (int32_t i = 0; i < member_count(link, open->scope); i++) {
+    for (int32_t i = 0; i < shd_transfer_members(open, &link->comm->mesh); i++) {
         shd_part piece = piece_of(of, of->filled, i);
         if (i != own) copy(link, of, data + i * of->piece_bytes, from + piece.first, piece.count);
     }
@@ -215,7 +194,7 @@ static void copy_to_half(const shd_link *link, const lane *of, const half *into)
 static void copy_from_halves(const shd_link *link, const lane *of, const half *from) {
     const shd_transfer *open = &of->transfer;
     unsigned char *to = open->to;
-    int32_t own = own_index(link, open->scope), count = member_count(link, open->scope);
+    int32_t own = shd_transfer_own(open, &link->comm->mesh), count = shd_transfer_members(open, &link->comm->mesh);
     for (int32_t step = 1; step < count; step++) {
         int32_t i = (own + step) % count;
         const unsigned char *data =
@@ -247,7 +226,7 @@ static bool all_have(const shd_link *link, const lane *of, const half *in, int32
 static const char *kind_text(int64_t kind) { return kind == SHD_TRANSFER_GATHER ? "gathers" : "spreads"; }
 
 static sherd_status compare_notes(const shd_link *link, const half *in) {
-    for (int32_t i = 0; i < member_count(link, in->scope); i++) {
+    for (int32_t i = 0; i < shd_mesh_count(&link->comm->mesh, in->scope); i++) {
         int32_t rank = shd_mesh_member(&link->comm->mesh, in->scope, i);
         note theirs;
         memcpy(&theirs, arena_of(link, rank) + in->offset, sizeof theirs);
@@ -312,21 +291,11 @@ static sherd_status advance(shd_link *link, lane *of) {
 
 static bool is_open(const lane *of) { return of->drained < of->portions; }
 
-static sherd_status check_transfer(const shd_link *link, const shd_transfer *transfer) {
-    int64_t room, bytes = transfer->bytes, part_bytes = transfer->part_bytes;
-    bool is_scope = transfer->scope == SHD_SCOPE_GROUP || transfer->scope == SHD_SCOPE_REPLICAS;
-    if (is_scope && bytes >= 0 && part_bytes >= 0 && bytes % 4 == 0 && part_bytes % 4 == 0 &&
-        shd_mul_checked(part_bytes, member_count(link, transfer->scope), &room) && room >= bytes)
-        return SHERD_OK;
-    return shd_fail(SHERD_ARGUMENT, "a transfer of %lld bytes in parts of %lld in scope %d", (long long)bytes,
-                    (long long)part_bytes, (int)transfer->scope);
-}
-
 static sherd_status staged_begin(shd_link *link, shd_lane index, const shd_transfer *transfer) {
     lane *of = &link->lanes[index];
-    SHD_TRY(check_transfer(link, transfer));
+    SHD_TRY(shd_transfer_check(transfer, &link->comm->mesh));
     if (is_open(of)) return shd_fail(SHERD_STATE, "lane %d has a transfer that is not enqueued yet", (int)index);
-    int32_t members = member_count(link, transfer->scope);
+    int32_t members = shd_transfer_members(transfer, &link->comm->mesh);
     of->transfer = *transfer;
     of->piece_bytes = of->data_bytes;
     if (transfer->kind == SHD_TRANSFER_SPREAD)
@@ -334,7 +303,7 @@ static sherd_status staged_begin(shd_link *link, shd_lane index, const shd_trans
     bool is_alone = members == 1 || transfer->bytes == 0;
     of->portions = is_alone ? 0 : shd_div_ceil(shd_min(transfer->part_bytes, transfer->bytes), of->piece_bytes);
     of->filled = of->drained = 0;
-    copy_own_part(link, of);
+    shd_transfer_copy_own(transfer, &link->comm->mesh, link->ops, of->stream);
     return advance(link, of);
 }
 
