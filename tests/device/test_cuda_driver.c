@@ -1,4 +1,5 @@
 /* What a machine says that has the program and no GPU; and libraries that are looked for. */
+#include "runtime/device/cuda_kernels.h"
 #include "runtime/device/cuda_loader.h"
 #include "tests/device/cuda_device.h"
 
@@ -25,6 +26,15 @@ Test(cuda_driver, without_a_driver_there_is_no_device_and_the_cause_is_told) {
 Test(cuda_driver, the_backend_is_the_one_that_job_files_name) {
     cr_assert_eq(shd_device_backend(), ops);
     cr_assert_str_eq(shd_device_backend()->name, "cuda");
+}
+
+/* The list makes itself: what opening a device loads is what launches name. */
+Test(cuda_driver, kernels_are_listed_once_each_before_main_begins) {
+    int32_t count = 0;
+    for (const shd_kernel_entry *one = shd_kernel_entries; one; one = one->next, count++)
+        for (const shd_kernel_entry *other = one->next; other; other = other->next)
+            cr_assert_neq(one->kernel, other->kernel);
+    cr_assert_gt(count, 0);
 }
 
 Test(cuda_driver, a_library_that_is_named_and_missing_is_told_by_its_variable) {
