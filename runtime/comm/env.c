@@ -7,6 +7,7 @@
 #include "runtime/base/status.h"
 #include "runtime/comm/nccl_env.h"
 
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -229,7 +230,7 @@ sherd_status sherd_options_from_env(sherd_options *options) {
 
 /* --- NCCL --------------------------------------------------------------------------------------------------------- */
 
-sherd_status shd_nccl_ready_environment(bool tells) {
+static sherd_status ready_environment(bool tells) {
     static const char order[] = "NCCL_LAUNCH_ORDER_IMPLICIT", blocking[] = "NCCL_COMM_BLOCKING";
     const char *set = getenv(order);
     if (getenv(blocking))
@@ -244,4 +245,12 @@ sherd_status shd_nccl_ready_environment(bool tells) {
         if (!strncmp(*entry, "NCCL_", 5)) shd_log(SHERD_LOG_INFO, "NCCL: the environment has %.200s", *entry);
     if (!set && setenv(order, "1", 0)) return shd_fail(SHERD_MEMORY, "no memory for %s=1 in the environment", order);
     return SHERD_OK;
+}
+
+sherd_status shd_nccl_ready_environment(bool tells) {
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* ranks may be threads */
+    pthread_mutex_lock(&lock);
+    sherd_status status = ready_environment(tells);
+    pthread_mutex_unlock(&lock);
+    return status;
 }

@@ -3,12 +3,22 @@
 #include "tests/comm/ranks.h"
 #include "tests/comm/slow_device.h"
 
+#include <stdlib.h>
 #include <string.h>
 
-const int link_rig_first_style = AS_THREADS;
+/* Where the program has the software device; declared here since other programs are built without its headers. */
+void softcuda_restart(uint64_t seed, int order) __attribute__((weak));
+size_t softcuda_print_reports(void) __attribute__((weak));
 
 static const double NAP_MS = 0.05;
 enum { COUNTER_UNITS = 2 }; /* before the link's */
+
+void link_rig_restart(uint64_t seed, bool one_kernel) {
+    if (softcuda_restart) softcuda_restart(seed, 0);
+    setenv("SOFTCUDA_NCCL_ONE", one_kernel ? "1" : "0", 1);
+}
+
+size_t link_rig_reports(void) { return softcuda_print_reports ? softcuda_print_reports() : 0; }
 
 static sherd_status open_device(link_rig *rig) {
     rig->ops = shd_device_backend() ? shd_device_backend() : &slow_device_ops;

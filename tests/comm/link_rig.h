@@ -13,7 +13,6 @@ typedef struct link_rig_config {
     const char *name; /* of the meeting */
     const shd_link_ops *link;
     int64_t link_bytes; /* what the link is told that its largest transfers are */
-    uint64_t seed;      /* of the order in which streams run */
     double timeout_s;
 } link_rig_config;
 
@@ -30,8 +29,11 @@ typedef struct link_rig {
     int32_t device_block_count, pinned_block_count;
 } link_rig;
 
-/* The first rank_style that the program's device allows: threads need a device that several threads may open. */
-extern const int link_rig_first_style;
+/* For the test's process, before it has ranks: how devices of the software's make run from now on. `one_kernel`: they
+ * run one communication kernel at a time, as a crowded device would. */
+void link_rig_restart(uint64_t seed, bool one_kernel);
+/* How many reports the software device has, which are printed; 0 on other devices. */
+size_t link_rig_reports(void);
 
 sherd_status link_rig_open(link_rig *rig, const link_rig_config *config);
 void link_rig_close(link_rig *rig, bool abort);

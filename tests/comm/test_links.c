@@ -135,7 +135,6 @@ static sherd_status open_rig(link_rig *rig, int32_t rank, int32_t world, const j
                                                  .name = work->name,
                                                  .link = work->link,
                                                  .link_bytes = work->link_bytes,
-                                                 .seed = work->seed * 64 + (uint64_t)rank,
                                                  .timeout_s = work->timeout_s > 0 ? work->timeout_s : 20});
 }
 
@@ -157,20 +156,21 @@ static int transfer_body(int32_t rank, int32_t world, void *argument) {
     }
     if (shd_comm_exchange(rig.comm, "", 1, everyone)) return 4;
     link_rig_close(&rig, false);
-    return 0;
+    return link_rig_reports() ? 5 : 0;
 }
 
 /* --- what arrives ------------------------------------------------------------------------------------------------- */
 
 static const shd_link_ops *link_of(int index) { return index == 0 ? &shd_link_staged : shd_link_library(); }
 
-/* For every link that this program has, and every style of ranks its device knows. */
+/* For every link that this program has, as threads and as processes. */
 static void run_everywhere(int32_t world, rank_fn body, job *work) {
     for (int i = 0; i < 2; i++) {
         work->link = link_of(i);
         if (!work->link) continue;
-        for (int style = link_rig_first_style; style <= AS_PROCESSES; style++) {
+        for (int style = AS_THREADS; style <= AS_PROCESSES; style++) {
             ranks_new_name(work->name, sizeof work->name);
+            link_rig_restart(work->seed, work->seed % 2);
             ranks_result result = ranks_run((rank_style)style, world, body, work, 60);
             cr_assert(ranks_all_ok(&result, world), "%s, %d ranks, %d replicas, style %d, seed %llu", work->link->name,
                       world, work->replicas, style, (unsigned long long)work->seed);
