@@ -8,6 +8,8 @@
 
 /* Where the program has the software device; declared here since other programs are built without its headers. */
 void softcuda_restart(uint64_t seed, int order) __attribute__((weak));
+void softcuda_fail_at(const char *function, uint64_t nth, int code) __attribute__((weak));
+bool softcuda_reported(const char *text) __attribute__((weak));
 size_t softcuda_print_reports(void) __attribute__((weak));
 
 static const double NAP_MS = 0.05;
@@ -19,6 +21,12 @@ void link_rig_restart(uint64_t seed, bool one_kernel) {
 }
 
 size_t link_rig_reports(void) { return softcuda_print_reports ? softcuda_print_reports() : 0; }
+
+void link_rig_fail_at(const char *function, uint64_t nth, int code) {
+    if (softcuda_fail_at) softcuda_fail_at(function, nth, code);
+}
+
+bool link_rig_has_reported(const char *text) { return softcuda_reported && softcuda_reported(text); }
 
 static sherd_status open_device(link_rig *rig) {
     rig->ops = shd_device_backend() ? shd_device_backend() : &slow_device_ops;
@@ -32,6 +40,17 @@ static sherd_status open_device(link_rig *rig) {
     return SHERD_OK;
 }
 
+static sherd_status open_link(link_rig *rig, const link_rig_config *config) {
+    return rig->link->open(&(shd_link_config){.comm = rig->comm,
+                                              .ops = rig->ops,
+                                              .device = rig->device,
+                                              .streams = {rig->streams[0], rig->streams[1]},
+                                              .gather_bytes = config->link_bytes,
+                                              .spread_bytes = config->link_bytes * config->world_size,
+                                              .first_counter_unit = COUNTER_UNITS},
+                           &rig->open);
+}
+
 sherd_status link_rig_open(link_rig *rig, const link_rig_config *config) {
     memset(rig, 0, sizeof *rig);
     rig->link = config->link;
@@ -43,17 +62,11 @@ sherd_status link_rig_open(link_rig *rig, const link_rig_config *config) {
     comm.unit_count = COUNTER_UNITS + config->link->counter_units;
     comm.timeout_s = config->timeout_s;
     SHD_TRY(shd_comm_create(&comm, &rig->comm));
-    SHD_TRY(open_device(rig));
-    return rig->link->open(&(shd_link_config){.comm = rig->comm,
-                                              .ops = rig->ops,
-                                              .device = rig->device,
-                                              .streams = {rig->streams[0], rig->streams[1]},
-                                              .gather_bytes = config->link_bytes,
-                                              .spread_bytes = config->link_bytes * config->world_size,
-                                              .first_counter_unit = COUNTER_UNITS},
-                           &rig->open);
+    sherd_status status = open_device(rig);
+    if (status == SHERD_OK) status = open_link(rig, config);
+    if (status != SHERD_OK) shd_comm_fail(rig->comm, status, sherd_last_error());
+    return status;
 }
-
 void link_rig_close(link_rig *rig, bool abort) {
     rig->link->close(rig->open, abort);
     for (int lane = 0; lane < SHD_LANES; lane++) {

@@ -1,5 +1,8 @@
+#include <sherd/log.h>
 #include <sherd/options.h>
 #include <sherd/status.h>
+
+#include "runtime/comm/nccl_env.h"
 
 #include <criterion/criterion.h>
 #include <stdlib.h>
@@ -253,4 +256,38 @@ Test(env, options_must_start_from_their_initialiser) {
     sherd_options options = {0};
     cr_assert_eq(sherd_options_from_env(&options), SHERD_ARGUMENT);
     cr_assert_eq(sherd_options_from_env(NULL), SHERD_ARGUMENT);
+}
+
+Test(env, nccl_gets_the_order_of_kernels_unless_the_user_has_set_it_so_already) {
+    unsetenv("NCCL_LAUNCH_ORDER_IMPLICIT");
+    cr_assert_eq(shd_nccl_ready_environment(true), SHERD_OK);
+    cr_assert_str_eq(getenv("NCCL_LAUNCH_ORDER_IMPLICIT"), "1");
+    cr_assert_eq(shd_nccl_ready_environment(true), SHERD_OK);
+}
+
+Test(env, what_would_lock_nccl_up_is_refused_and_named) {
+    setenv("NCCL_LAUNCH_ORDER_IMPLICIT", "0", 1);
+    cr_assert_eq(shd_nccl_ready_environment(false), SHERD_CONFIG);
+    cr_assert(strstr(sherd_last_error(), "NCCL_LAUNCH_ORDER_IMPLICIT is '0'"), "%s", sherd_last_error());
+    cr_assert_str_eq(getenv("NCCL_LAUNCH_ORDER_IMPLICIT"), "0");
+    unsetenv("NCCL_LAUNCH_ORDER_IMPLICIT");
+    setenv("NCCL_COMM_BLOCKING", "1", 1);
+    cr_assert_eq(shd_nccl_ready_environment(false), SHERD_CONFIG);
+    cr_assert(strstr(sherd_last_error(), "NCCL_COMM_BLOCKING is set"), "%s", sherd_last_error());
+    unsetenv("NCCL_COMM_BLOCKING");
+}
+
+static int told;
+static void tell(void *cookie, sherd_log_level level, const char *line) {
+    (void)cookie;
+    if (level == SHERD_LOG_INFO && strstr(line, "NCCL_DEBUG=WARN")) told++;
+}
+
+Test(env, users_variables_of_nccl_are_told_once) {
+    setenv("NCCL_DEBUG", "WARN", 1);
+    sherd_log_set(tell, NULL, SHERD_LOG_INFO);
+    cr_assert_eq(shd_nccl_ready_environment(true), SHERD_OK);
+    cr_assert_eq(shd_nccl_ready_environment(false), SHERD_OK);
+    cr_assert_eq(told, 1);
+    unsetenv("NCCL_DEBUG");
 }

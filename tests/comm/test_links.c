@@ -258,6 +258,64 @@ Test(links, tell_when_a_rank_begins_another_transfer, .timeout = 60) {
     play_fault(&shd_link_staged, BEGINS_ANOTHER, SHERD_MISMATCH, "12000 bytes in parts of 4000");
 }
 
+/* What a call of the library does to the rank that makes it. */
+typedef struct library_job {
+    job job;
+    const char *function;
+    uint64_t nth;
+} library_job;
+
+static int library_body(int32_t rank, int32_t world, void *argument) {
+    const library_job *work = argument;
+    link_rig rig;
+    drawn all[MOST_TRANSFERS];
+    uint64_t state = work->job.seed;
+    char everyone[RANKS_MAX];
+    if (rank == 0) link_rig_fail_at(work->function, work->nth, 2);
+    sherd_status status = open_rig(&rig, rank, world, &work->job);
+    if (status != SHERD_OK) return 50 + (int)status % 50;
+    for (int32_t i = 0; i < work->job.transfers; i++) {
+        all[i] = draw_transfer(&work->job, &rig.mesh, &state);
+        if (prepare(&rig, &all[i], i)) return 2;
+    }
+    status = run_all(&rig, all, work->job.transfers);
+    if (status == SHERD_OK) status = shd_comm_exchange(rig.comm, "", 1, everyone);
+    if (status != SHERD_OK) shd_comm_fail(rig.comm, status, sherd_last_error());
+    char cause[RANKS_TEXT];
+    snprintf(cause, sizeof cause, "%s", sherd_last_error());
+    link_rig_close(&rig, status != SHERD_OK);
+    if (status == SHERD_OK) return 0;
+    shd_fail(status, "%s", cause);
+    return 50 + (int)status % 50;
+}
+
+/* Fails the function's first call, its second, and so on, until one is not made any more. Returns how many there were. */
+static int fail_each_call(const char *function) {
+    enum { MOST_CALLS = 200, COMM_CODE = 50 + SHERD_COMM % 50 };
+    for (int nth = 1; nth < MOST_CALLS; nth++) {
+        library_job work = {
+            .job = {.link = shd_link_library(), .replicas = 1, .seed = 3, .transfers = 6, .largest_part = 5000},
+            .function = function,
+            .nth = (uint64_t)nth};
+        ranks_new_name(work.job.name, sizeof work.job.name);
+        ranks_result result = ranks_run(AS_PROCESSES, 2, library_body, &work, 20);
+        if (result.code[0] == 0 && result.code[1] == 0) return nth - 1;
+        cr_assert_eq(result.code[0], COMM_CODE, "%s %d: code %d: %s", function, nth, result.code[0], result.text[0]);
+        cr_assert(strstr(result.text[0], "NCCL says 'unhandled system error'"), "%s", result.text[0]);
+        cr_assert(result.code[1] >= COMM_CODE, "%s %d: code %d: %s", function, nth, result.code[1], result.text[1]);
+    }
+    return MOST_CALLS;
+}
+
+Test(links, tell_what_the_library_says_and_end_on_all_ranks, .timeout = 60) {
+    static const char *const functions[] = {"ncclGetUniqueId", "ncclCommInitRankConfig", "ncclCommSplit",
+                                            "ncclAllGather",   "ncclGroupStart",         "ncclSend",
+                                            "ncclRecv",        "ncclGroupEnd",           "ncclAsyncError"};
+    if (!shd_link_library()) return;
+    for (size_t f = 0; f < sizeof functions / sizeof *functions; f++)
+        cr_assert_gt(fail_each_call(functions[f]), 0, "%s is not called", functions[f]);
+}
+
 Test(links, refuse_what_they_cannot_move, .timeout = 60) {
     for (int i = 0; i < 2; i++) {
         link_rig rig;
