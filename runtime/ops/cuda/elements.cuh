@@ -45,6 +45,28 @@ template <class T, int WIDTH> __device__ inline void load_widened(const T *x, in
     widen_pack(load_pack<WIDTH>(x, index), values);
 }
 
+/* WIDTH floats from x on, beside packs of WIDTH narrower elements: up to 16 bytes at once. */
+template <int WIDTH> __device__ inline void load_floats(const float *x, float (&values)[WIDTH]) {
+    constexpr int AT_ONCE = WIDTH < 4 ? WIDTH : 4;
+#pragma unroll
+    for (int i = 0; i < WIDTH; i += AT_ONCE) {
+        const pack<float, AT_ONCE> part = load_pack<AT_ONCE>(x + i, 0);
+#pragma unroll
+        for (int k = 0; k < AT_ONCE; k++) values[i + k] = part.element[k];
+    }
+}
+
+template <int WIDTH> __device__ inline void store_floats(float *y, const float (&values)[WIDTH]) {
+    constexpr int AT_ONCE = WIDTH < 4 ? WIDTH : 4;
+#pragma unroll
+    for (int i = 0; i < WIDTH; i += AT_ONCE) {
+        pack<float, AT_ONCE> part;
+#pragma unroll
+        for (int k = 0; k < AT_ONCE; k++) part.element[k] = values[i + k];
+        reinterpret_cast<pack<float, AT_ONCE> *>(y + i)[0] = part;
+    }
+}
+
 /* Every lane gets the same bits: halves onto halves, in either order of the two addends. */
 __device__ inline float warp_sum(float x) {
     for (int apart = 16; apart; apart /= 2) x += __shfl_xor_sync(0xffffffffu, x, apart);

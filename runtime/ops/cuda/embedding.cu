@@ -48,7 +48,7 @@ __global__ void __launch_bounds__(THREADS)
     const bool mine = pack_index < columns / WIDTH;
     float *to = dtoken + id * columns + pack_index * WIDTH;
     float sum[WIDTH] = {};
-    for (int w = 0; mine && w < WIDTH; w++) sum[w] = to[w];
+    if (mine) load_floats(to, sum);
     for (int64_t base = row; base < rows; base += 32) {
         unsigned found = rows_with(id, ids, base, rows);
         while (found) {
@@ -70,7 +70,7 @@ __global__ void __launch_bounds__(THREADS)
             }
         }
     }
-    for (int w = 0; mine && w < WIDTH; w++) to[w] = sum[w];
+    if (mine) store_floats(to, sum);
 }
 
 /* A thread a pack of a position's columns. */
@@ -85,7 +85,7 @@ __global__ void __launch_bounds__(THREADS)
             load_widened(dy + i * context * columns, p, values);
             for (int w = 0; w < WIDTH; w++) sum[w] += values[w];
         }
-        for (int w = 0; w < WIDTH; w++) dposition[p * WIDTH + w] = sum[w];
+        store_floats(dposition + p * WIDTH, sum);
     }
 }
 

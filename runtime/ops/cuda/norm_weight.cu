@@ -31,16 +31,16 @@ __global__ void __launch_bounds__(THREADS) weight_kernel(chunks c, const T *x, c
     constexpr int COLUMNS = 32 * WIDTH;
     SHD_SHARED float weight_parts[WARPS][COLUMNS], bias_parts[WARPS][COLUMNS];
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    const int64_t tile = blockIdx.x % c.tiles, chunk = blockIdx.x / c.tiles, pack = tile * 32 + lane;
+    const int64_t tile = blockIdx.x % c.tiles, chunk = blockIdx.x / c.tiles, index = tile * 32 + lane;
     const int64_t first = chunk * c.rows_per_chunk, after = first + c.rows_per_chunk;
     const int64_t end = after < c.rows ? after : c.rows;
     float weight[WIDTH] = {}, bias[WIDTH] = {};
-    if (pack < c.columns / WIDTH) {
+    if (index < c.columns / WIDTH) {
 #pragma unroll 4
         for (int64_t i = first + warp; i < end; i += WARPS) {
             float values[WIDTH], gradient[WIDTH];
-            load_widened(x + i * c.columns, pack, values);
-            load_widened(dy + i * c.columns, pack, gradient);
+            load_widened(x + i * c.columns, index, values);
+            load_widened(dy + i * c.columns, index, gradient);
             const float m = mean ? mean[i] : 0, r = rstd[i];
             for (int w = 0; w < WIDTH; w++) {
                 weight[w] += gradient[w] * ((values[w] - m) * r);
