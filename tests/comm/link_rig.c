@@ -9,7 +9,6 @@
 /* Where the program has the software device; declared here since other programs are built without its headers. */
 void softcuda_restart(uint64_t seed, int order) __attribute__((weak));
 void softcuda_fail_at(const char *function, uint64_t nth, int code) __attribute__((weak));
-bool softcuda_reported(const char *text) __attribute__((weak));
 size_t softcuda_print_reports(void) __attribute__((weak));
 
 static const double NAP_MS = 0.05;
@@ -25,8 +24,6 @@ size_t link_rig_reports(void) { return softcuda_print_reports ? softcuda_print_r
 void link_rig_fail_at(const char *function, uint64_t nth, int code) {
     if (softcuda_fail_at) softcuda_fail_at(function, nth, code);
 }
-
-bool link_rig_has_reported(const char *text) { return softcuda_reported && softcuda_reported(text); }
 
 static sherd_status open_device(link_rig *rig) {
     rig->ops = shd_device_backend() ? shd_device_backend() : &slow_device_ops;

@@ -37,7 +37,6 @@ size_t link_rig_reports(void);
 
 /* Only with the software device: its nth call of `function` from now on gives `code`. */
 void link_rig_fail_at(const char *function, uint64_t nth, int code);
-bool link_rig_has_reported(const char *text);
 
 /* When it fails its peers know, and the process is to end. */
 sherd_status link_rig_open(link_rig *rig, const link_rig_config *config);

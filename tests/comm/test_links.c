@@ -316,6 +316,20 @@ Test(links, tell_what_the_library_says_and_end_on_all_ranks, .timeout = 60) {
         cr_assert_gt(fail_each_call(functions[f]), 0, "%s is not called", functions[f]);
 }
 
+/* A GPU would hang or compute nonsense; comms compare what ranks announce before it comes to that. */
+Test(links, the_software_device_tells_when_ranks_give_nccl_different_calls, .timeout = 60) {
+    bad_job bad = {.job = {.link = shd_link_library(), .replicas = 1}, .fault = BEGINS_ANOTHER};
+    if (!bad.job.link) return;
+    ranks_new_name(bad.job.name, sizeof bad.job.name);
+    ranks_result result = ranks_run(AS_PROCESSES, 3, fault_body, &bad, 20);
+    bool was_told = false;
+    for (int32_t rank = 0; rank < 3; rank++) {
+        cr_assert_geq(result.code[rank], 50, "rank %d: code %d: %s", rank, result.code[rank], result.text[rank]);
+        was_told |= strstr(result.text[rank], "NCCL says 'internal error'") != NULL;
+    }
+    cr_assert(was_told);
+}
+
 Test(links, refuse_what_they_cannot_move, .timeout = 60) {
     for (int i = 0; i < 2; i++) {
         link_rig rig;
