@@ -241,10 +241,19 @@ static sherd_status check_replicas(const shd_job *job) {
 static sherd_status check_run(const shd_job *job) {
     shd_yaml_place place = place_of(job, "run.comm");
     if (job->run.comm == SHD_JOB_COMM_SELF && job->run.ranks > 1)
-        return shd_yaml_fail(&place, "run.comm", "self is for one rank, and there are %lld; take auto or shm",
+        return shd_yaml_fail(&place, "run.comm", "self is for one rank, and there are %lld; take auto",
                              (long long)job->run.ranks);
     if (job->run.comm == SHD_JOB_COMM_SHM && job->run.ranks == 1)
         return shd_yaml_fail(&place, "run.comm", "shm is for two ranks or more, and there is 1; take auto or self");
+    bool links = job->run.comm == SHD_JOB_COMM_LIBRARY || job->run.comm == SHD_JOB_COMM_STAGED;
+    bool shares = job->run.comm == SHD_JOB_COMM_SHM;
+    if (links && job->run.device == SHD_JOB_DEVICE_CPU)
+        return shd_yaml_fail(&place, "run.comm", "%s is between GPUs, but run.device is cpu; take auto",
+                             shd_job_word("run.comm", (int32_t)job->run.comm));
+    if (shares && job->run.device == SHD_JOB_DEVICE_GPU)
+        return shd_yaml_fail(&place, "run.comm",
+                             "shm is between ranks on CPUs, but run.device is %s; take auto or staged",
+                             shd_job_word("run.device", (int32_t)job->run.device));
     return SHERD_OK;
 }
 

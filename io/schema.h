@@ -47,8 +47,9 @@
                                W(SHD_ON_NONFINITE_ABORT, "abort")
 #define SHD_WORDS_OUTLIER(W)   W(SHD_ON_OUTLIER_WARN, "warn") W(SHD_ON_OUTLIER_SKIP, "skip") \
                                W(SHD_ON_OUTLIER_ROLLBACK, "rollback") W(SHD_ON_OUTLIER_ABORT, "abort")
-#define SHD_WORDS_DEVICE(W)    W(SHD_JOB_DEVICE_AUTO, "auto") W(SHD_JOB_DEVICE_CPU, "cpu")
-#define SHD_WORDS_COMM(W)      W(SHD_JOB_COMM_AUTO, "auto") W(SHD_JOB_COMM_SELF, "self") W(SHD_JOB_COMM_SHM, "shm")
+#define SHD_WORDS_DEVICE(W)    W(SHD_JOB_DEVICE_AUTO, "auto") W(SHD_JOB_DEVICE_CPU, "cpu") W(SHD_JOB_DEVICE_GPU, "cuda")
+#define SHD_WORDS_COMM(W)      W(SHD_JOB_COMM_AUTO, "auto") W(SHD_JOB_COMM_SELF, "self") W(SHD_JOB_COMM_SHM, "shm") \
+                               W(SHD_JOB_COMM_LIBRARY, "nccl") W(SHD_JOB_COMM_STAGED, "staged")
 
 /* Keys that only some families have: K(section, key, families); all others are every family's. */
 #define SHD_JOB_FAMILY_KEYS(K) \
@@ -290,9 +291,10 @@
     X(run, threads, int64_t, INT_OR_AUTO, DEFAULT("auto"), INTS(1, 1024), "threads", \
       "compute threads of a rank; auto: cores / ranks") \
     X(run, device, shd_job_device, CHOICE, DEFAULT("auto"), WORDS(DEVICE), "", \
-      "where ranks compute") \
+      "where ranks compute; auto: cuda where there is a GPU that can do all that the job asks for, else cpu") \
     X(run, comm, shd_job_comm, CHOICE, DEFAULT("auto"), WORDS(COMM), "", \
-      "how ranks talk; auto: self for one rank, shm for more") \
+      "how ranks talk; auto: self for one rank, shm for more, on GPUs nccl, or staged where ranks share one; " \
+      "staged: through the host's memory") \
     X(run, timeout_s, double, REAL, DEFAULT("600.0"), ABOVE(0), "seconds", \
       "how long a rank waits for another one") \
     X(run, start_timeout_s, double, REAL, DEFAULT("300.0"), ABOVE(0), "seconds", \

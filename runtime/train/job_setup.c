@@ -3,6 +3,7 @@
 #include "runtime/base/arith.h"
 #include "runtime/base/dtype.h"
 #include "runtime/base/status.h"
+#include "runtime/train/job_place.h"
 #include "runtime/train/safety.h"
 
 #include <sched.h>
@@ -18,6 +19,13 @@ static int64_t count_cores(void) {
 int32_t shd_job_threads(const shd_job *job) {
     int64_t threads = job->run.threads ? job->run.threads : count_cores() / job->run.ranks;
     return (int32_t)shd_max(threads, 1);
+}
+
+/* Where it computes. That it cannot be there is told elsewhere: by who makes models and plans. */
+static shd_job_place place_of(const shd_job *job) {
+    shd_job_place place = {.ops = &shd_ops_cpu};
+    (void)shd_job_find_place(job, &place);
+    return place;
 }
 
 static sherd_optimizer make_optimizer(const shd_job *job) {
@@ -123,10 +131,13 @@ shd_model_config shd_job_model_config(const shd_job *job) {
                               .frozen_count = job->model.frozen.count,
                               .precision = job->train.precision,
                               .micro_batch = job->train.micro_batch,
-                              .threads = shd_job_threads(job)};
+                              .threads = shd_job_threads(job),
+                              .ops = place_of(job).ops};
 }
 
 sherd_status shd_job_model(const shd_job *job, shd_model **out) {
+    shd_job_place place;
+    SHD_TRY(shd_job_find_place(job, &place));
     const shd_model_config config = shd_job_model_config(job);
     sherd_status status = shd_model_create(&config, out);
     return status == SHERD_CONFIG ? shd_job_fail_within(job, status) : status;
