@@ -2,14 +2,16 @@
 """Run the reference cases through `sherd train` and compare step by step.
 
 usage: reference_runs.py --sherd build/sherd [--cases DIR] [--only A,B] [--precision fp32|bf16|fp16] [--set KEY=VALUE]...
-                         [--quick] [--replicas] [--bitwise]
+                         [--quick] [--replicas] [--device] [--bitwise]
 
 For every case: ranks x stage x micro-batch, each in a fresh folder.  Checks loss, grad_norm and lr of every step and the
 final norm of every parameter (from `sherd checkpoint export` to safetensors) against expected.json.  With --bitwise also
 that loss, grad_norm and the exported file are the same bits for every number of ranks and stage
 at one micro-batch size, and one number of replicas.  In 16 bits the gradient norm of a case's sensitive_steps is not
 compared: there float32 is off by a third too when the initial weights alone are rounded to bf16.  With --replicas the grid is that of hybrid sharding: meshes of
-replicas x ranks in each, stages 1 to 3, gathers shared and in copies, and one replica to compare with.  --cases defaults to data/golden beside this file, whose README.md states what is computed.
+replicas x ranks in each, stages 1 to 3, gathers shared and in copies, and one replica to compare with.  With --device
+runs are on run.device cuda (--sherd may be the program with the software device), on 1, 2 and 4 ranks, over both links;
+sums are in fixed order there too, so that --bitwise holds among them.  --cases defaults to data/golden beside this file, whose README.md states what is computed.
 Exit 0 when all hold; the last line counts them.  Standard library only.
 """
 import argparse, hashlib, json, math, os, struct, subprocess, sys, tempfile
@@ -100,6 +102,16 @@ QUICK_MESHES = [((1, 4), 3, "shared"), ((2, 2), 1, "shared"), ((2, 2), 3, "copy"
                 ((2, 1), 1, "copy"), ((2, 3), 3, "shared"), ((3, 1), 3, "shared"), ((3, 2), 1, "copy")]
 
 
+LINKS = ("nccl", "staged")
+
+
+def device_grid(batch, quick):
+    """Runs as (ranks, stage, micro-batch, replicas, link)."""
+    some = [(1, 3, None), (2, 0, "nccl"), (2, 3, "nccl"), (4, 2, "nccl"), (2, 1, "staged"), (4, 3, "staged")]
+    every = [(r, s, "nccl") for r in (1, 2, 4) for s in range(4)] + [(2, s, "staged") for s in range(4)]
+    return [(r, s, 1, 1, link if r > 1 else None) for r, s, link in (some if quick else every) if batch % r == 0]
+
+
 def hybrid_grid(batch, quick):
     """Runs as (ranks, stage, micro-batch, replicas, gather)."""
     grid = QUICK_MESHES if quick else [(mesh, s, g) for mesh in MESHES for s in (1, 2, 3) for g in ("shared", "copy")]
@@ -115,6 +127,7 @@ def main():
     ap.add_argument("--precision", default="fp32", choices=("fp32", "bf16", "fp16"))
     ap.add_argument("--quick", action="store_true")
     ap.add_argument("--replicas", action="store_true")
+    ap.add_argument("--device", action="store_true")
     ap.add_argument("--bitwise", action="store_true")
     ap.add_argument("--timeout", type=float, default=120)
     args = ap.parse_args()
@@ -132,10 +145,16 @@ def main():
         grid = [(*g, 1, None) for g in grid if B % (g[0] * g[2]) == 0]
         if args.replicas:
             grid = hybrid_grid(B, args.quick)
+        if args.device:
+            grid = device_grid(B, args.quick)
         seen = {}
         for r, s, m, replicas, gather in grid:
-            mesh = [f"  replicas: {replicas}", f"  gather: {gather}"] if gather else []
-            label = f" replicas={replicas} gather={gather}" if gather else ""
+            if args.device:
+                mesh = ["run:", "  device: cuda"] + ([f"  comm: {gather}"] if gather else [])
+                label = f" device {gather or ''}"
+            else:
+                mesh = [f"  replicas: {replicas}", f"  gather: {gather}"] if gather else []
+                label = f" replicas={replicas} gather={gather}" if gather else ""
             name, why, bits = run(args, case, folder, r, s, m, args.precision, mesh, label)
             if not why and args.bitwise:
                 first = seen.setdefault((m, replicas), (name, bits))

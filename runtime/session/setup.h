@@ -6,6 +6,7 @@
 #include "io/checkpoint.h"
 #include "optim/rules.h"
 #include "runtime/comm/recorder.h"
+#include "runtime/device/device.h"
 #include "runtime/device/pool.h"
 #include "runtime/schedule/program.h"
 #include "shard/plan.h"
@@ -41,6 +42,25 @@ bool shd_options_update_late(const sherd_options *options);
  * NULL: they make one when they meet. */
 sherd_status shd_session_create_recorded(const sherd_options *options, const sherd_model *model, shd_recorder *recorder,
                                          sherd_session **out);
+
+/* Where a session's brackets compute, if that is a device: what they enqueue goes to `stream`. Borrowed. false: it is not. */
+typedef struct shd_session_place {
+    const shd_device_ops *device_ops;
+    shd_device *device;
+    shd_stream *stream;
+} shd_session_place;
+bool shd_session_device(const sherd_session *session, shd_session_place *out);
+/* Returns when `event` is reached, carrying on meanwhile what other ranks may wait for. `what` names it in messages.
+ * Fails: DEVICE, and what ends a session. */
+sherd_status shd_session_await(sherd_session *session, shd_event *event, const char *what);
+/* sherd_add_loss and sherd_add_metric of terms that lie in pinned memory and are there when the stream of brackets is past
+ * what it has been given: they are added at the latest when the step or evaluation ends, and must stay till 16 more
+ * such calls have returned. Fails: STATE, as shd_session_await. */
+sherd_status shd_session_add_loss_later(sherd_session *session, const double *terms, int64_t count);
+sherd_status shd_session_add_metric_later(sherd_session *session, int32_t metric, const double *terms, int64_t count);
+/* Returns when nothing of the session's runs on its device any more; what waits for other ranks in vain is given up. For
+ * those who end before the session what their work there uses. Accepts NULL. */
+void shd_session_rest(sherd_session *session);
 
 /* The pool of a session, for model code that runs inside its brackets. Borrowed. */
 shd_pool *shd_session_pool(sherd_session *session);

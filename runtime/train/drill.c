@@ -7,6 +7,7 @@
 #include "runtime/session/setup.h"
 #include "runtime/train/evaluate.h"
 #include "runtime/train/job_data.h"
+#include "runtime/train/job_place.h"
 #include "runtime/train/job_setup.h"
 #include "runtime/train/note.h"
 
@@ -124,6 +125,7 @@ static sherd_status run(drill_rank *rank, shd_drill_result *out) {
     SHD_TRY(open_data(rank));
     SHD_TRY(shd_job_model(rank->job, &rank->model));
     SHD_TRY(sherd_session_create(&rank->options, shd_model_describe(rank->model), &rank->session));
+    SHD_TRY(shd_job_place_model(rank->model, rank->session));
     sherd_load load = SHERD_LOAD_INIT;
     load.weights_only = rank->weights_only;
     SHD_TRY(sherd_session_load_with(rank->session, rank->drill->checkpoint, &load, NULL));
@@ -145,8 +147,7 @@ sherd_status shd_drill_run(const shd_drill *drill, const sherd_options *place, s
     drill_rank rank = {.drill = drill, .options = *place};
     sherd_status status = run(&rank, out);
     shd_feed_destroy(rank.feed);
-    sherd_session_destroy(rank.session);
-    shd_model_destroy(rank.model);
+    shd_job_end_session(rank.model, rank.session);
     shd_dataset_close(rank.dataset);
     shd_job_destroy(rank.job);
     return status;

@@ -44,7 +44,7 @@ static sherd_status run_portion(sherd_session *session, shd_model *model, shd_po
             target_count += counted;
         }
         SHD_TRY(run_forward(session, model, idle));
-        if (!idle) SHD_TRY(shd_feed_add(feed, session, &batch));
+        if (!idle) SHD_TRY(shd_feed_add(feed, session, model, &batch));
     }
     return sherd_evaluate_end(session, target_count, result);
 }

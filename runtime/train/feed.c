@@ -2,6 +2,7 @@
 
 #include "runtime/base/memory.h"
 #include "runtime/base/status.h"
+#include "runtime/session/setup.h"
 
 #include <math.h>
 #include <pthread.h>
@@ -275,7 +276,17 @@ shd_batch shd_feed_batch(const shd_feed *feed, int32_t micro_step) {
                        .correct = feed->correct};
 }
 
-sherd_status shd_feed_add(const shd_feed *feed, sherd_session *session, const shd_batch *batch) {
+/* The same of a model on a device. */
+static sherd_status add_later(const shd_feed *feed, sherd_session *session, const double *losses,
+                              const double *correct) {
+    SHD_TRY(shd_session_add_loss_later(session, losses, loss_count(feed)));
+    return correct ? shd_session_add_metric_later(session, 0, correct, feed->config.micro_batch) : SHERD_OK;
+}
+
+sherd_status shd_feed_add(const shd_feed *feed, sherd_session *session, const shd_model *model,
+                          const shd_batch *batch) {
+    const double *losses, *correct;
+    if (shd_model_late_losses(model, &losses, &correct)) return add_later(feed, session, losses, correct);
     SHD_TRY(sherd_add_loss(session, batch->losses, loss_count(feed)));
     return batch->correct ? sherd_add_metric(session, 0, batch->correct, feed->config.micro_batch) : SHERD_OK;
 }

@@ -51,7 +51,8 @@ sherd_status shd_feed_read_padded(shd_feed *feed, int64_t index, int64_t sequenc
  * from the feed until the next step. */
 shd_batch shd_feed_batch(const shd_feed *feed, int32_t micro_step);
 /* Adds what the model has written for a micro-batch to the session's sums: its losses, and to metric 0, of classes, those
- * that were predicted. Fails: as sherd_add_loss. */
-sherd_status shd_feed_add(const shd_feed *feed, sherd_session *session, const shd_batch *batch);
+ * that were predicted. On a device they are added when they have come. Fails: as sherd_add_loss, and then as
+ * shd_session_await. */
+sherd_status shd_feed_add(const shd_feed *feed, sherd_session *session, const shd_model *model, const shd_batch *batch);
 
 #endif

@@ -2,6 +2,7 @@
 
 #include "io/job_keys.h"
 #include "runtime/base/status.h"
+#include "runtime/session/setup.h"
 
 #include <stdio.h>
 
@@ -68,4 +69,27 @@ sherd_status shd_job_find_place(const shd_job *job, shd_job_place *out) {
     if (place.device) place.ops = shd_ops_device();
     *out = place;
     return SHERD_OK;
+}
+
+/* --- a model's place ---------------------------------------------------------------------------------------------- */
+
+static sherd_status wait(void *session, shd_event *event) {
+    return shd_session_await(session, event, "the copy of a micro-batch");
+}
+
+sherd_status shd_job_place_model(shd_model *model, sherd_session *session) {
+    shd_session_place found;
+    if (!shd_session_device(session, &found)) return SHERD_OK;
+    const shd_model_place place = {
+        .device_ops = found.device_ops, .device = found.device, .stream = found.stream, .wait = wait, .user = session};
+    return shd_model_move(model, &place);
+}
+
+void shd_job_end_session(shd_model *model, sherd_session *session) {
+    if (model) {
+        shd_session_rest(session);
+        shd_model_leave(model);
+    }
+    sherd_session_destroy(session);
+    shd_model_destroy(model);
 }

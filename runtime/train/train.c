@@ -12,6 +12,7 @@
 #include "runtime/train/checks/checkup.h"
 #include "runtime/train/checks/executable.h"
 #include "runtime/train/job_data.h"
+#include "runtime/train/job_place.h"
 #include "runtime/train/job_run.h"
 #include "runtime/train/records.h"
 #include "runtime/train/rollback.h"
@@ -59,7 +60,7 @@ static sherd_status backward(void *user, const sherd_view *view) {
     if (view->unit != shd_model_describe(run->model)->unit_count - 1) return SHERD_OK;
     /* The head has written the losses. */
     shd_batch batch = shd_feed_batch(run->training, view->micro_step);
-    return shd_feed_add(run->training, run->session, &batch);
+    return shd_feed_add(run->training, run->session, run->model, &batch);
 }
 
 /* --- a step ------------------------------------------------------------------------------------------------------- */
@@ -239,6 +240,7 @@ static sherd_status start(shd_job_run *run) {
     run->options.judge_user = &run->safety;
     SHD_TRY(shd_session_create_recorded(&run->options, shd_model_describe(run->model), run->hooks->recorder,
                                         &run->session));
+    SHD_TRY(shd_job_place_model(run->model, run->session));
     run->pool = shd_session_pool(run->session);
     SHD_TRY(shd_executable_compare(run->session));
     /* Every rank has opened the files by itself: a glob may have found another file meanwhile. */
@@ -370,8 +372,7 @@ static void fini(shd_job_run *run) {
     shd_feed_destroy(run->validation);
     shd_journal_close(run->journal);
     shd_sample_destroy(run->sample);
-    sherd_session_destroy(run->session);
-    shd_model_destroy(run->model);
+    shd_job_end_session(run->model, run->session);
     shd_resume_fini(&run->from);
     shd_resume_fini(&run->named);
     shd_dataset_close(run->validation_data);

@@ -9,6 +9,7 @@
 #include "runtime/train/checks/executable.h"
 #include "runtime/train/fill.h"
 #include "runtime/train/job_data.h"
+#include "runtime/train/job_place.h"
 #include "runtime/train/job_setup.h"
 
 #include <fcntl.h>
@@ -94,7 +95,7 @@ static sherd_status backward(void *user, const sherd_view *view) {
     SHD_TRY(shd_model_backward(run->model, view));
     if (view->unit != shd_model_describe(run->model)->unit_count - 1) return SHERD_OK;
     shd_batch batch = shd_feed_batch(run->feed, view->micro_step);
-    return shd_feed_add(run->feed, run->session, &batch);
+    return shd_feed_add(run->feed, run->session, run->model, &batch);
 }
 
 /* Few steps have no outliers; but a job that looks for some runs another program than one that does not. */
@@ -139,6 +140,7 @@ static sherd_status open_run(trial_run *run) {
     SHD_TRY(shd_resume_find(run->job, run->dataset, SHD_REPORT_NOTHING, &run->from));
     SHD_TRY(create_model(run));
     SHD_TRY(sherd_session_create(&run->options, shd_model_describe(run->model), &run->session));
+    SHD_TRY(shd_job_place_model(run->model, run->session));
     SHD_TRY(shd_session_compare(run->session, "data", shd_dataset_fingerprint(run->dataset)));
     const shd_fill_config fill = {.job = run->job,
                                   .dataset = run->dataset,
@@ -155,8 +157,7 @@ static sherd_status open_run(trial_run *run) {
 
 static void close_run(trial_run *run) {
     shd_feed_destroy(run->feed);
-    sherd_session_destroy(run->session);
-    shd_model_destroy(run->model);
+    shd_job_end_session(run->model, run->session);
     shd_resume_fini(&run->from);
     shd_dataset_close(run->dataset);
 }
