@@ -13,11 +13,15 @@
  * are EXPORTED, since parts of them are added up over the replicas. Work memory is PRIVATE; that of checkpoints is the
  * first there, so that it is aligned to pages, as memory is mapped.
  *
+ * On devices what is EXPORTED lies in the device's memory like the rest: links move it, nobody reads it in place. Work
+ * memory of checkpoints is PINNED there, as are mirrors of masters, states and of parameters without masters.
+ *
  * With several ranks, what owners of whole tensors read of others is EXPORTED: accumulators of groups that have such, and
  * if parameters are read masters too; and so are gradient slots, where they leave steps. What owners keep is PRIVATE. */
 #include "shard/parts.h"
 
 #include "runtime/base/arith.h"
+#include "runtime/base/exact_sum.h"
 #include "runtime/base/memory.h"
 #include "runtime/base/status.h"
 
@@ -26,8 +30,9 @@
 static sherd_status add_buffer(shd_plan *plan, shd_buffer buffer, int32_t *index) {
     if (buffer.bytes == 0) return SHERD_OK;
     buffer.bytes = shd_round_up(buffer.bytes, SHD_ALIGN_BYTES);
-    buffer.charged_bytes =
-        buffer.place == SHD_PLACE_HOST ? buffer.bytes / shd_policy_split(&plan->policy) : buffer.bytes;
+    buffer.charged_bytes = buffer.place == SHD_PLACE_HOST     ? buffer.bytes / shd_policy_split(&plan->policy)
+                           : buffer.place == SHD_PLACE_PINNED ? 0
+                                                              : buffer.bytes;
     buffer.offset_bytes = plan->arena_bytes[buffer.place];
     if (!shd_add_checked(buffer.offset_bytes, buffer.bytes, &plan->arena_bytes[buffer.place]) ||
         !shd_add_checked(plan->allocated_bytes, buffer.charged_bytes, &plan->allocated_bytes))
@@ -118,13 +123,14 @@ static sherd_status add_state(shd_plan *plan, int32_t g, int32_t state) {
                       &group->state_buffers[state]);
 }
 
-/* The caller's work memory, and that of norms. */
+/* The caller's work memory, and that of norms and checkpoints. */
 static sherd_status add_work(shd_plan *plan, shd_buffer_kind kind, shd_category category, int32_t owner, int64_t bytes,
                              int32_t *index) {
+    bool pinned = plan->policy.on_device && (kind == SHD_BUFFER_STAGING || kind == SHD_BUFFER_TOLD);
     return add_buffer(plan,
                       (shd_buffer){.kind = kind,
                                    .category = category,
-                                   .place = SHD_PLACE_PRIVATE,
+                                   .place = pinned ? SHD_PLACE_PINNED : SHD_PLACE_PRIVATE,
                                    .owner_index = owner,
                                    .state_index = -1,
                                    .bytes = bytes},
@@ -268,9 +274,80 @@ static sherd_status add_activations(shd_plan *plan) {
     return SHERD_OK;
 }
 
+/* --- on devices --------------------------------------------------------------------------------------------------- */
+
+int64_t shd_plan_sums_bytes(const shd_plan *plan) {
+    return 2 * (int64_t)sizeof(shd_exact_sum) +
+           (int64_t)plan->gradient_count * SHD_SUMS_STEPS * (int64_t)sizeof(uint64_t);
+}
+
+/* Whether the host sets it, or stores it: what has a master is set through that. */
+static bool is_mirrored(const shd_plan *plan, const shd_buffer *buffer) {
+    switch (buffer->kind) {
+    case SHD_BUFFER_MASTER:
+    case SHD_BUFFER_STATE: return true;
+    case SHD_BUFFER_PARAMETERS:
+    case SHD_BUFFER_SHARD: return plan->groups[buffer->owner_index].master_buffer < 0;
+    default: return false;
+    }
+}
+
+/* Of parameters that are there in full, a rank sets its own shard; at stage 0 all. */
+static bool holds_part(const shd_plan *plan, const shd_buffer *buffer) {
+    return buffer->kind == SHD_BUFFER_PARAMETERS && plan->policy.stage > 0 && shd_policy_split(&plan->policy) > 1;
+}
+
+int64_t shd_plan_mirrored_first(const shd_plan *plan, const shd_buffer *buffer) {
+    if (!holds_part(plan, buffer)) return 0;
+    return shd_policy_place(&plan->policy) * plan->groups[buffer->owner_index].shard_count *
+           shd_dtype_bytes(buffer->dtype);
+}
+
+static sherd_status add_mirrors(shd_plan *plan) {
+    for (int32_t b = 0, count = plan->buffer_count; b < count; b++) {
+        const shd_buffer buffer = plan->buffers[b];
+        int32_t mirror = -1;
+        if (!is_mirrored(plan, &buffer)) continue;
+        int64_t shard_bytes = plan->groups[buffer.owner_index].shard_count * shd_dtype_bytes(buffer.dtype);
+        SHD_TRY(add_buffer(plan,
+                           (shd_buffer){.kind = SHD_BUFFER_MIRROR,
+                                        .category = buffer.category,
+                                        .place = SHD_PLACE_PINNED,
+                                        .dtype = buffer.dtype,
+                                        .owner_index = b,
+                                        .state_index = -1,
+                                        .bytes = holds_part(plan, &buffer) ? shard_bytes : buffer.bytes},
+                           &mirror));
+        plan->buffers[b].mirror_buffer = mirror + 1;
+    }
+    return SHERD_OK;
+}
+
+/* Room for what all of a shard group send of the largest unit's gradient, or all replicas of a part. */
+static sherd_status add_received(shd_plan *plan) {
+    const shd_policy *policy = &plan->policy;
+    int64_t bytes = 0;
+    for (int32_t g = 0; g < plan->group_count; g++) {
+        const shd_group *group = &plan->groups[g];
+        if (!group->trainable) continue;
+        if (shd_policy_split(policy) > 1)
+            bytes = shd_max(bytes, group->padded_count * shd_dtype_bytes(policy->reduce_dtype));
+        if (policy->replicas > 1) bytes = shd_max(bytes, group->part_count * policy->replicas * SHD_FLOAT_BYTES);
+    }
+    return add_work(plan, SHD_BUFFER_RECEIVED, SHD_CATEGORY_REDUCE_BUFFERS, -1, bytes, &plan->received_buffer);
+}
+
+static sherd_status add_device_buffers(shd_plan *plan) {
+    int64_t sums_bytes = plan->gradient_count > 0 ? shd_plan_sums_bytes(plan) : 0;
+    SHD_TRY(add_received(plan));
+    SHD_TRY(add_work(plan, SHD_BUFFER_SUMS, SHD_CATEGORY_GRADIENTS, -1, sums_bytes, &plan->sums_buffer));
+    SHD_TRY(add_work(plan, SHD_BUFFER_TOLD, SHD_CATEGORY_GRADIENTS, -1, sums_bytes, &plan->told_buffer));
+    return add_mirrors(plan);
+}
+
 sherd_status shd_plan_buffers(shd_plan *plan) {
-    size_t capacity = (size_t)plan->group_count * (3 + SHD_MAX_STATES) + (size_t)plan->gather_count +
-                      2 * (size_t)plan->gradient_count + 3 * (size_t)plan->unit_count + 7;
+    size_t capacity = 2 * (size_t)plan->group_count * (3 + SHD_MAX_STATES) + (size_t)plan->gather_count +
+                      2 * (size_t)plan->gradient_count + 3 * (size_t)plan->unit_count + 10;
     plan->buffers = shd_alloc(capacity, sizeof *plan->buffers);
     if (!plan->buffers) return shd_fail(SHERD_MEMORY, "no memory for the plan's buffers");
 
@@ -294,6 +371,7 @@ sherd_status shd_plan_buffers(shd_plan *plan) {
                      &plan->owned_state_buffer));
     SHD_TRY(add_work(plan, SHD_BUFFER_OWNER_WORK, SHD_CATEGORY_OPTIMIZER, -1, plan->owner_work_bytes,
                      &plan->owner_work_buffer));
+    if (plan->policy.on_device) return add_device_buffers(plan);
     return add_work(plan, SHD_BUFFER_PARTIALS, SHD_CATEGORY_GRADIENTS, -1, partial_count * (int64_t)sizeof(double),
                     &plan->partials_buffer);
 }

@@ -189,6 +189,8 @@ sherd_status shd_policy_check(const shd_policy *policy) {
         return shd_fail(SHERD_CONFIG, "shard.prefetch is %" PRId32 "; it must not be negative", policy->prefetch);
     if (policy->recompute < SHERD_RECOMPUTE_NONE || policy->recompute > SHERD_RECOMPUTE_PART)
         return shd_fail(SHERD_CONFIG, "train.recompute is %d; there is no such choice", (int)policy->recompute);
+    if (policy->on_device && policy->gather_shared)
+        return shd_fail(SHERD_CONFIG, "gather (shard.gather) is shared, but devices share no memory; use auto or copy");
     if (policy->gather_shared && policy->stage == 0)
         return shd_fail(SHERD_CONFIG, "shard.gather is shared at stage 0, where every rank has parameters of its own");
     if (policy->gather_shared && shd_policy_split(policy) == 1)

@@ -18,15 +18,28 @@ const char *shd_category_text(shd_category category) {
 
 const char *shd_buffer_kind_text(shd_buffer_kind kind) {
     static const char *const texts[] = {
-        [SHD_BUFFER_PARAMETERS] = "parameters",   [SHD_BUFFER_SHARD] = "shard",
-        [SHD_BUFFER_GATHER_SLOT] = "gather_slot", [SHD_BUFFER_GRADIENT_SLOT] = "gradient_slot",
-        [SHD_BUFFER_MASTER] = "master",           [SHD_BUFFER_ROUNDED_SLOT] = "rounded_slot",
-        [SHD_BUFFER_ACCUMULATOR] = "accumulator", [SHD_BUFFER_STATE] = "state",
-        [SHD_BUFFER_OUTPUT] = "output",           [SHD_BUFFER_ACTIVATIONS] = "activations",
-        [SHD_BUFFER_REMADE] = "remade",           [SHD_BUFFER_RECOMPUTED] = "recomputed",
-        [SHD_BUFFER_OWNED_STATE] = "owned_state", [SHD_BUFFER_OWNER_WORK] = "owner_work",
-        [SHD_BUFFER_SCRATCH] = "scratch",         [SHD_BUFFER_LOGITS] = "logits",
-        [SHD_BUFFER_PARTIALS] = "partials",       [SHD_BUFFER_STAGING] = "staging",
+        [SHD_BUFFER_PARAMETERS] = "parameters",
+        [SHD_BUFFER_SHARD] = "shard",
+        [SHD_BUFFER_GATHER_SLOT] = "gather_slot",
+        [SHD_BUFFER_GRADIENT_SLOT] = "gradient_slot",
+        [SHD_BUFFER_MASTER] = "master",
+        [SHD_BUFFER_ROUNDED_SLOT] = "rounded_slot",
+        [SHD_BUFFER_ACCUMULATOR] = "accumulator",
+        [SHD_BUFFER_STATE] = "state",
+        [SHD_BUFFER_OUTPUT] = "output",
+        [SHD_BUFFER_ACTIVATIONS] = "activations",
+        [SHD_BUFFER_REMADE] = "remade",
+        [SHD_BUFFER_RECOMPUTED] = "recomputed",
+        [SHD_BUFFER_OWNED_STATE] = "owned_state",
+        [SHD_BUFFER_OWNER_WORK] = "owner_work",
+        [SHD_BUFFER_SCRATCH] = "scratch",
+        [SHD_BUFFER_LOGITS] = "logits",
+        [SHD_BUFFER_PARTIALS] = "partials",
+        [SHD_BUFFER_STAGING] = "staging",
+        [SHD_BUFFER_RECEIVED] = "received",
+        [SHD_BUFFER_MIRROR] = "mirror",
+        [SHD_BUFFER_SUMS] = "sums",
+        [SHD_BUFFER_TOLD] = "told",
     };
     return kind >= 0 && kind < SHD_BUFFER_KINDS ? texts[kind] : "unknown";
 }
@@ -71,6 +84,9 @@ sherd_status shd_plan_create(const sherd_model *model, const shd_policy *policy,
                        .logits_buffer = -1,
                        .partials_buffer = -1,
                        .staging_buffer = -1,
+                       .received_buffer = -1,
+                       .sums_buffer = -1,
+                       .told_buffer = -1,
                        .owned_state_buffer = -1,
                        .owner_work_buffer = -1,
                        .scratch_bytes = model->scratch_bytes,
@@ -174,6 +190,7 @@ uint64_t shd_plan_hash(const shd_plan *plan) {
                         buffer->state_index, buffer->offset_bytes, buffer->bytes, buffer->charged_bytes,
                         buffer->transient);
     }
+    if (policy->on_device) hash = SHD_HASH(hash, policy->on_device, plan->received_buffer, plan->sums_buffer);
     hash = hash_residencies(hash, plan->gathers, plan->gather_count);
     hash = hash_residencies(hash, plan->gradients, plan->gradient_count);
     return plan->rounded ? hash_residencies(hash, plan->rounded, plan->gradient_count) : hash;

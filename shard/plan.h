@@ -73,6 +73,9 @@ typedef struct shd_policy {
     bool owners_read_parameters; /* an update of a whole tensor needs all of its fp32 parameters too */
     int64_t staging_bytes;       /* in which checkpoints are encoded and decoded; 0: none */
     bool async_saves;            /* steps save while they run, when one is asked for */
+    /* Ranks compute on devices: PRIVATE and EXPORTED are memory of theirs, nothing of it is read by peers in place, and
+     * what the host sets, stores and is told has mirrors in PINNED. Gathers are not shared, and no tensor is whole. */
+    bool on_device;
 } shd_policy;
 
 /* Where a buffer lives. */
@@ -80,6 +83,7 @@ typedef enum shd_place {
     SHD_PLACE_PRIVATE,  /* this rank's, nobody else sees it */
     SHD_PLACE_EXPORTED, /* this rank's, at the same offset on every rank; the others may read it */
     SHD_PLACE_HOST,     /* one for all ranks of a shard group, written by shards; each rank is charged its shard */
+    SHD_PLACE_PINNED,   /* this rank's, of the host, where its device copies to and from; not charged */
     SHD_PLACES
 } shd_place;
 
@@ -121,6 +125,10 @@ typedef enum shd_buffer_kind {
     SHD_BUFFER_OWNER_WORK,  /* work memory of their updates */
     SHD_BUFFER_PARTIALS,    /* work memory of norms: a double for every block of the largest trainable part */
     SHD_BUFFER_STAGING,     /* work memory of saving and loading; it begins its arena, so that it begins a page too */
+    SHD_BUFFER_RECEIVED,    /* on devices: what peers have sent of gradients, before it is added up in order */
+    SHD_BUFFER_MIRROR,      /* on devices: what the host sets and stores of another buffer */
+    SHD_BUFFER_SUMS,        /* on devices: sums of squares, and where numbers were not finite */
+    SHD_BUFFER_TOLD,        /* the same in host memory */
     SHD_BUFFER_KINDS
 } shd_buffer_kind;
 const char *shd_buffer_kind_text(shd_buffer_kind kind);
@@ -130,8 +138,10 @@ typedef struct shd_buffer {
     shd_buffer_kind kind;
     shd_category category;
     shd_place place;
-    sherd_dtype dtype;     /* of its elements; FP32, and without meaning, for the caller's work memory and PARTIALS */
-    int32_t owner_index;   /* the group it belongs to; the unit of outputs and activations; a slot's number; else -1 */
+    sherd_dtype dtype; /* of its elements; FP32, and without meaning, for the caller's work memory and PARTIALS */
+    /* The group it belongs to; the unit of outputs and activations; a slot's number; a mirror's buffer; else -1. */
+    int32_t owner_index;
+    int32_t mirror_buffer; /* 1 + the MIRROR of this buffer; 0: none */
     int32_t state_index;   /* of a STATE buffer, else -1 */
     int64_t offset_bytes;  /* in its arena (one arena per place), a multiple of SHD_ALIGN_BYTES */
     int64_t bytes;         /* in full, a multiple of SHD_ALIGN_BYTES */
@@ -216,6 +226,8 @@ typedef struct shd_plan {
     int32_t scratch_buffer, logits_buffer; /* -1: none */
     int32_t partials_buffer;               /* -1: nothing is trained */
     int32_t staging_buffer;                /* -1: none */
+    int32_t received_buffer;               /* -1: nothing is received */
+    int32_t sums_buffer, told_buffer;      /* shd_plan_sums_bytes; -1: not on a device, or nothing is trained */
     bool has_owners;                       /* there are whole tensors */
     int32_t owned_state_buffer;            /* -1: none have states */
     int32_t owner_work_buffer;             /* -1: none */
@@ -295,6 +307,15 @@ int32_t shd_assign_slots(int32_t count, const int32_t *first, const int32_t *las
  * element range in *tensor_first, *tensor_count when it is not empty. */
 bool shd_plan_intersect(const shd_plan *plan, int32_t tensor, int64_t first, int64_t count, int64_t *tensor_first,
                         int64_t *tensor_count);
+
+/* SUMS: two exact sums (base/exact_sum.h), of gradients and of parameters, then for each gradient of plan->gradients
+ * SHD_SUMS_STEPS words, one for each of the first micro-steps, the last for all that follow: bit g is set when the
+ * contribution of place g held a number that is not finite. */
+enum { SHD_SUMS_STEPS = 8 };
+int64_t shd_plan_sums_bytes(const shd_plan *plan);
+
+/* Where a buffer's mirror begins: what the rank itself holds of it (engine.h). */
+int64_t shd_plan_mirrored_first(const shd_plan *plan, const shd_buffer *buffer);
 
 /* Elements of `group` of which this rank has states: of its shard, at stage 0 of the whole group, always the first ones.
  * No rank has more than this; ranks behind the last of them have none that mean anything. */

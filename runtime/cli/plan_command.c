@@ -92,6 +92,7 @@ static void print_chosen(const plan_set *set) {
     for (int c = 0; c < SHD_CATEGORIES; c++) print_row(shd_category_text((shd_category)c), plan->category_bytes[c]);
     print_row("allocated", plan->allocated_bytes);
     if (plan->policy.world_size > 1) print_row("on all ranks", plan->allocated_bytes * plan->policy.world_size);
+    if (plan->arena_bytes[SHD_PLACE_PINNED] > 0) print_row("host, pinned", plan->arena_bytes[SHD_PLACE_PINNED]);
     if (set->sample_bytes > 0) print_row("texts, rank 0", set->sample_bytes);
     printf("\n");
 }
@@ -152,8 +153,10 @@ static void print_comparison(const plan_set *set) {
 /* --- JSON --------------------------------------------------------------------------------------------------------- */
 
 static const char *place_text(shd_place place) {
-    static const char *const texts[SHD_PLACES] = {
-        [SHD_PLACE_PRIVATE] = "private", [SHD_PLACE_EXPORTED] = "exported", [SHD_PLACE_HOST] = "host"};
+    static const char *const texts[SHD_PLACES] = {[SHD_PLACE_PRIVATE] = "private",
+                                                  [SHD_PLACE_EXPORTED] = "exported",
+                                                  [SHD_PLACE_HOST] = "host",
+                                                  [SHD_PLACE_PINNED] = "pinned"};
     return texts[place];
 }
 
