@@ -173,8 +173,7 @@ static void count_call(shd_comm *comm, shd_collective collective, shd_scope scop
             shd_collective_text(collective), (long long)bytes, peers, (long long)moved_bytes);
 }
 
-/* The same where every peer's part is moved. */
-static void count_moved(shd_comm *comm, shd_collective collective, shd_scope scope, int64_t peer_bytes) {
+void shd_comm_count(shd_comm *comm, shd_collective collective, shd_scope scope, int64_t peer_bytes) {
     count_call(comm, collective, scope, peer_bytes, (shd_mesh_count(&comm->mesh, scope) - 1) * peer_bytes);
 }
 
@@ -235,7 +234,7 @@ sherd_status shd_comm_gather(shd_comm *comm, shd_collective collective, void *fu
     SHD_TRY(check_gather(comm, collective, full, shard, shard_bytes));
     SHD_TRY(shd_watch_failure(comm));
     if (shard_bytes) SHD_TRY(comm->backend->gather(comm->state, full, shard, shard_bytes));
-    count_moved(comm, collective, SHD_SCOPE_GROUP, shard_bytes);
+    shd_comm_count(comm, collective, SHD_SCOPE_GROUP, shard_bytes);
     return SHERD_OK;
 }
 
@@ -278,7 +277,7 @@ sherd_status shd_comm_reduce(shd_comm *comm, float *accumulator, const void *con
     if (shard_count)
         SHD_TRY(comm->backend->reduce(comm->state, accumulator, contribution, dtype, shard_count, first, &nonfinite));
     comm->nonfinite |= nonfinite;
-    count_moved(comm, SHD_COLLECTIVE_REDUCE, SHD_SCOPE_GROUP, shard_bytes);
+    shd_comm_count(comm, SHD_COLLECTIVE_REDUCE, SHD_SCOPE_GROUP, shard_bytes);
     return SHERD_OK;
 }
 
@@ -364,7 +363,7 @@ sherd_status shd_comm_collect(shd_comm *comm, void *all) {
         if (bytes) memcpy((unsigned char *)all + rank * bytes, mail, (size_t)bytes);
     }
     comm->open_exchange = false;
-    count_moved(comm, SHD_COLLECTIVE_EXCHANGE, SHD_SCOPE_ALL, comm->exchange_bytes);
+    shd_comm_count(comm, SHD_COLLECTIVE_EXCHANGE, SHD_SCOPE_ALL, comm->exchange_bytes);
     return SHERD_OK;
 }
 

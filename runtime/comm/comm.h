@@ -129,6 +129,9 @@ uint64_t shd_comm_take_nonfinite(shd_comm *comm);
 sherd_status shd_comm_reduce_replicas(shd_comm *comm, float *values, int64_t count, int64_t part_count);
 sherd_status shd_comm_gather_replicas(shd_comm *comm, float *values, int64_t count, int64_t part_count);
 
+/* Counts a collective over `scope` that a link (link.h) has moved; each peer's part is `peer_bytes`. */
+void shd_comm_count(shd_comm *comm, shd_collective collective, shd_scope scope, int64_t peer_bytes);
+
 /* Where the rank at `place` of the shard group has what this rank has at `own`, in its EXPORTED arena: the caller reads
  * `bytes` there, once, and counters are its order. For this rank's own place it is `own`, and counts as nothing. */
 const void *shd_comm_peer(shd_comm *comm, int32_t place, const void *own, int64_t bytes);

@@ -7,8 +7,31 @@
 #include <assert.h>
 #include <string.h>
 
+/* On a device nothing lies where peers read it, and everything is allocated here. */
+static sherd_status map_device(shd_engine *engine) {
+    const int64_t *bytes = engine->config.plan->arena_bytes;
+    const shd_engine_place *place = engine->config.place;
+    void *memory;
+    for (int p = 0; p < SHD_PLACES; p++) {
+        if (bytes[p] == 0) continue;
+        SHD_TRY((p == SHD_PLACE_PINNED ? place->ops->allocate_pinned : place->ops->allocate)(place->device, bytes[p],
+                                                                                             &memory));
+        engine->arenas[p] = memory;
+    }
+    return SHERD_OK;
+}
+
+static void unmap_device(shd_engine *engine) {
+    const shd_engine_place *place = engine->config.place;
+    for (int p = 0; p < SHD_PLACES; p++)
+        if (engine->arenas[p])
+            (p == SHD_PLACE_PINNED ? place->ops->release_pinned : place->ops->release)(place->device,
+                                                                                       engine->arenas[p]);
+}
+
 sherd_status shd_engine_map(shd_engine *engine) {
     const shd_plan *plan = engine->config.plan;
+    if (engine->config.place) return map_device(engine);
     int64_t private_bytes = plan->arena_bytes[SHD_PLACE_PRIVATE];
     if (private_bytes > 0) {
         engine->arenas[SHD_PLACE_PRIVATE] = shd_map(private_bytes);
@@ -22,6 +45,10 @@ sherd_status shd_engine_map(shd_engine *engine) {
 }
 
 void shd_engine_unmap(shd_engine *engine) {
+    if (engine->config.place) {
+        unmap_device(engine);
+        return;
+    }
     shd_unmap(engine->arenas[SHD_PLACE_PRIVATE], engine->config.plan->arena_bytes[SHD_PLACE_PRIVATE]);
 }
 
@@ -91,6 +118,9 @@ shd_held shd_engine_held(const shd_engine *engine, int32_t group_index, int32_t 
                             : shd_engine_shard(engine, group_index);
     held.dtype = state_index >= 0 ? plan->policy.state_dtype : is_apart ? SHERD_FP32 : plan->policy.parameter_dtype;
     held.values = start && in_full ? start + shd_span_bytes(held.dtype, held.first) : start;
+    held.buffer_index = is_apart                        ? apart
+                        : group->parameters_buffer >= 0 ? group->parameters_buffer
+                                                        : group->shard_buffer;
     return held;
 }
 
@@ -106,6 +136,15 @@ float *shd_engine_gradient(const shd_engine *engine, int32_t group_index) {
     return shd_engine_address(engine, engine->units[unit_index].gradient_buffer);
 }
 
+static void clear(const shd_engine *engine, float *from, int64_t count) {
+    if (count == 0) return;
+    size_t bytes = (size_t)count * sizeof *from;
+    if (engine->device)
+        engine->config.place->ops->clear(engine->config.place->streams[SHD_QUEUE_COMPUTE], from, (int64_t)bytes);
+    else
+        memset(from, 0, bytes);
+}
+
 void shd_engine_clear_gaps(const shd_engine *engine, int32_t unit_index) {
     const shd_plan *plan = engine->config.plan;
     const shd_unit_plan *unit = &plan->units[unit_index];
@@ -117,10 +156,10 @@ void shd_engine_clear_gaps(const shd_engine *engine, int32_t unit_index) {
         for (int32_t t = unit->first_tensor; t < unit->first_tensor + unit->tensor_count; t++) {
             const shd_tensor_place *place = &plan->places[t];
             if (place->group_index != unit->trainable_group || place->whole != whole) continue;
-            memset(gradient + end, 0, (size_t)(place->offset_count - end) * sizeof *gradient);
+            clear(engine, gradient + end, place->offset_count - end);
             end = place->offset_count + place->element_count;
         }
-    memset(gradient + end, 0, (size_t)(plan->groups[unit->trainable_group].padded_count - end) * sizeof *gradient);
+    clear(engine, gradient + end, plan->groups[unit->trainable_group].padded_count - end);
 }
 
 /* --- views -------------------------------------------------------------------------------------------------------- */

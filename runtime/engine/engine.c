@@ -3,7 +3,7 @@
 #include "runtime/base/clock.h"
 #include "runtime/base/memory.h"
 #include "runtime/base/status.h"
-#include "runtime/engine/internal.h"
+#include "runtime/engine/on_device.h"
 #include "runtime/ops/ops.h"
 
 #include <math.h>
@@ -82,6 +82,7 @@ static sherd_status init(shd_engine *engine) {
     const shd_plan *plan = engine->config.plan;
     SHD_TRY(allocate(engine));
     SHD_TRY(make_codebooks(engine));
+    if (engine->config.place) SHD_TRY(shd_device_begin(engine, longest_program(&engine->config)));
     SHD_TRY(shd_engine_map(engine));
     if (plan->has_owners && engine->config.optimizer.kind == SHERD_MUON) shd_ops_init_quietly();
     init_units(engine);
@@ -114,6 +115,7 @@ sherd_status shd_engine_create(const shd_engine_config *config, shd_engine **out
 void shd_engine_destroy(shd_engine *engine) {
     if (!engine) return;
     shd_engine_unmap(engine);
+    shd_device_end(engine);
     for (int32_t q = 0; q < SHD_QUEUES; q++) shd_queue_destroy(engine->queues[q]);
     shd_free(engine->codebooks);
     shd_free(engine->counts);
@@ -162,6 +164,9 @@ void shd_engine_view(shd_engine *engine, sherd_view *view) {
         .activations = engine->activations,
         .remade = engine->remade,
         .scratch = plan->scratch_buffer >= 0 ? shd_engine_address(engine, plan->scratch_buffer) : NULL,
+        .stream = engine->device
+                      ? engine->device->place.ops->native_stream(shd_device_stream(engine, SHD_QUEUE_COMPUTE))
+                      : NULL,
         .logits = plan->logits_buffer >= 0 ? shd_engine_address(engine, plan->logits_buffer) : NULL,
     };
     engine->compute_since_ns = shd_clock_ns();
@@ -169,16 +174,24 @@ void shd_engine_view(shd_engine *engine, sherd_view *view) {
 }
 
 void shd_engine_add_loss(shd_engine *engine, const double *terms, int64_t count) {
+    shd_engine_add_loss_of(engine, terms, count, shd_engine_current_micro_step(engine));
+}
+
+void shd_engine_add_loss_of(shd_engine *engine, const double *terms, int64_t count, int32_t micro_step) {
     bool finite = true;
     for (int64_t i = 0; i < count; i++) {
         shd_exact_sum_add(&engine->loss, terms[i]);
         finite = finite && isfinite(terms[i]);
     }
-    if (!finite) shd_engine_suspect_loss(engine);
+    if (!finite) shd_engine_suspect_loss(engine, micro_step);
 }
 
 void shd_engine_add_metric(shd_engine *engine, int32_t metric, const double *terms, int64_t count) {
     for (int64_t i = 0; i < count; i++) shd_exact_sum_add(&engine->metrics[metric], terms[i]);
+}
+
+sherd_status shd_engine_await(shd_engine *engine, shd_event *event, const char *what) {
+    return shd_device_await(engine, event, what);
 }
 
 void shd_engine_raise(shd_engine *engine, uint32_t flags) { engine->flags |= flags; }
@@ -211,6 +224,7 @@ sherd_status shd_engine_visit(shd_engine *engine, int32_t state_index, int32_t s
         shd_slice slice = {.tensor = t, .dtype = held.dtype};
         if (!shd_plan_intersect(plan, t, held.first, held.count, &slice.first, &slice.count)) continue;
         slice.values = held.values + shd_span_bytes(held.dtype, place->offset_count + slice.first - held.first);
+        if (engine->device) slice.values = shd_device_mirror(engine, held.buffer_index, slice.values);
         SHD_TRY(visit(user, &slice));
     }
     return SHERD_OK;

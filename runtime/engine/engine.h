@@ -12,8 +12,11 @@
 #include "optim/optimizer.h"
 #include "optim/rules.h"
 #include "optim/schedule.h"
+#include "optim/spans.h"
 #include "optim/whole.h"
 #include "runtime/comm/comm.h"
+#include "runtime/comm/link.h"
+#include "runtime/device/device.h"
 #include "runtime/device/pool.h"
 #include "runtime/schedule/program.h"
 #include "shard/plan.h"
@@ -36,12 +39,26 @@ typedef struct shd_storage {
      * given up. Returns at once. Where nothing is to be saved, or the unit was taken in an earlier run, it does
      * nothing, and `saved` says yes. */
     void (*save)(void *user, int32_t unit);
+    /* Whether `save` would take it: whoever holds it elsewhere brings it here first. */
+    bool (*wants)(void *user, int32_t unit);
     bool (*saved)(void *user, int32_t unit);
     shd_save_state (*state)(void *user);
     /* Collective, once every rank's state is ENDED: makes the checkpoint complete, or does away with it. Fails: what
      * ends the session; that a save has failed does not. */
     sherd_status (*commit)(void *user);
 } shd_storage;
+
+/* A device that a rank computes on. All is borrowed. */
+typedef struct shd_engine_place {
+    const shd_device_ops *ops;
+    shd_device *device;
+    shd_stream *streams[SHD_QUEUES];
+    const shd_span_ops *spans;
+    const shd_link_ops *link_ops;
+    shd_link *link; /* its lanes' streams are those of GATHER and REDUCE; NULL: there is one rank */
+} shd_engine_place;
+
+enum { SHD_ENGINE_LATE_TERMS = 16 };
 
 /* All pointers are borrowed for the engine's life. */
 typedef struct shd_engine_config {
@@ -56,7 +73,8 @@ typedef struct shd_engine_config {
     bool skips_nonfinite;        /* else such a step fails */
     sherd_judge_fn judge;        /* may be NULL */
     void *judge_user;
-    const shd_storage *storage; /* NULL: SAVE and COMMIT do nothing */
+    const shd_storage *storage;    /* NULL: SAVE and COMMIT do nothing */
+    const shd_engine_place *place; /* NULL: the CPU; else the plan is one for devices */
 } shd_engine_config;
 
 /* What decides the coming steps besides parameters and optimizer state; the same on every rank. */
@@ -65,7 +83,8 @@ typedef struct shd_progress {
     shd_loss_scale loss_scale;
 } shd_progress;
 
-/* Allocates the private arena and everything a step needs; later calls allocate nothing. Fails: MEMORY. */
+/* Allocates the private arena, on a device all arenas, and everything a step needs; later calls allocate nothing. Fails:
+ * MEMORY, DEVICE. */
 sherd_status shd_engine_create(const shd_engine_config *config, shd_engine **out);
 /* Accepts NULL. */
 void shd_engine_destroy(shd_engine *engine);
@@ -98,6 +117,16 @@ sherd_status shd_engine_computed(shd_engine *engine);
 void shd_engine_add_loss(shd_engine *engine, const double *terms, int64_t count);
 /* The same for sum number `metric` below SHERD_METRICS. */
 void shd_engine_add_metric(shd_engine *engine, int32_t metric, const double *terms, int64_t count);
+/* On a device: adds terms to the loss (metric -1) or to sum number `metric`, which lie in pinned memory, are there when the
+ * compute stream is past what it has been given, and stay till SHD_ENGINE_LATE_TERMS more such calls. Fails: as waits. */
+sherd_status shd_engine_add_terms_later(shd_engine *engine, int32_t metric, const double *terms, int64_t count);
+/* On a device: returns when `event` is reached, carrying on what peers may wait for. Fails: DEVICE, as shd_comm_pause. */
+sherd_status shd_engine_await(shd_engine *engine, shd_event *event, const char *what);
+/* On a device: what the host has set of parameters and states takes effect, masters and their 16-bit copies included; and
+ * the other way round, the host sees what is there. Between runs. On the CPU both do nothing. Fails: DEVICE; the second
+ * as waits. */
+sherd_status shd_engine_take_values(shd_engine *engine);
+sherd_status shd_engine_show_values(shd_engine *engine);
 /* Adds to the flags that the next VERDICT of a step carries to all ranks. */
 void shd_engine_raise(shd_engine *engine, uint32_t flags);
 /* An evaluation learns its targets as it goes: this rank's count, set before the program's end. */
@@ -127,7 +156,7 @@ void *shd_engine_staging(const shd_engine *engine);
 typedef struct shd_slice {
     int32_t tensor;
     int64_t first, count; /* elements of the tensor, row-major */
-    void *values;         /* [count] of `dtype`; of INT8 whole blocks, whose rest is zero */
+    void *values;         /* [count] of `dtype`; of INT8 whole blocks, whose rest is zero. Of a device a mirror */
     sherd_dtype dtype;    /* FP32, but for states in INT8, and for frozen parameters of 16 bits, which have no master */
 } shd_slice;
 
@@ -144,7 +173,7 @@ sherd_status shd_engine_visit_owned(shd_engine *engine, int32_t state_index, int
                                     sherd_status (*visit)(void *user, const shd_slice *slice), void *user);
 
 /* Makes the 16-bit copies of the masters that this rank holds as its own; to be called when those have been set, before
- * any rank starts PROLOGUE. Without masters it does nothing. */
+ * any rank starts PROLOGUE. Without masters, and on a device, it does nothing. */
 void shd_engine_copy_masters(shd_engine *engine);
 
 #endif

@@ -4,7 +4,7 @@
  * waiting. */
 #include "runtime/base/clock.h"
 #include "runtime/base/status.h"
-#include "runtime/engine/internal.h"
+#include "runtime/engine/on_device.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -65,10 +65,12 @@ static sherd_status announce(shd_engine *engine, const shd_instruction *instruct
 
 static bool is_ready(const shd_engine *engine, const shd_instruction *instruction) {
     const shd_program *program = engine->program;
-    if (instruction->op == SHD_OP_SAVE) return shd_engine_saved(engine, instruction->unit_index);
+    /* A device's are done when the copy to host memory is enqueued. */
+    if (instruction->op == SHD_OP_SAVE) return engine->device || shd_engine_saved(engine, instruction->unit_index);
     for (int32_t i = 0; i < instruction->waits.count; i++)
         if (!engine->done[program->waits[instruction->waits.first + i]]) return false;
-    for (int32_t i = 0; i < instruction->awaits.count; i++) {
+    if (engine->device && !shd_device_signalled(engine, instruction)) return false;
+    for (int32_t i = 0; i < instruction->awaits.count && !engine->device; i++) {
         const shd_await *await = &program->awaits[instruction->awaits.first + i];
         int64_t base =
             engine->counter_base[(int32_t)await->counter * engine->config.plan->unit_count + await->unit_index];
@@ -81,6 +83,8 @@ static bool is_ready(const shd_engine *engine, const shd_instruction *instructio
 
 static sherd_status execute(shd_engine *engine, const shd_instruction *instruction) {
     shd_unit *unit = instruction->unit_index >= 0 ? &engine->units[instruction->unit_index] : NULL;
+    if (engine->device && is_collective(instruction) && instruction->op != SHD_OP_COUNT)
+        return shd_device_transferred(engine, instruction);
     switch (instruction->op) {
     case SHD_OP_COUNT: return shd_engine_count(engine);
     case SHD_OP_GATHER: return shd_engine_gather(engine, instruction);
@@ -121,6 +125,7 @@ static sherd_status run(shd_engine *engine, const shd_instruction *instruction) 
     int64_t since_ns = shd_clock_ns();
     if (!is_callers(instruction)) shd_recorder_start(engine->recorder, engine->records[index], since_ns);
     SHD_TRY(execute(engine, instruction));
+    if (engine->device) shd_device_mark(engine, instruction);
     int64_t now_ns = shd_clock_ns();
     shd_recorder_end(engine->recorder, engine->records[index], now_ns);
     *time_of(engine, instruction->op) += (double)(now_ns - since_ns) * 1e-6;
@@ -135,8 +140,9 @@ static sherd_status run(shd_engine *engine, const shd_instruction *instruction) 
 /* --- queues ------------------------------------------------------------------------------------------------------- */
 
 static bool item_is_ready(void *context, int32_t item) {
-    const shd_engine *engine = context;
-    return is_ready(engine, &engine->program->instructions[item]);
+    shd_engine *engine = context;
+    const shd_instruction *instruction = &engine->program->instructions[item];
+    return is_ready(engine, instruction) && (!engine->device || shd_device_transfer(engine, instruction));
 }
 
 static sherd_status run_item(void *context, int32_t item) {
@@ -147,7 +153,10 @@ static sherd_status run_item(void *context, int32_t item) {
 static sherd_status submit(shd_engine *engine, const shd_instruction *instruction) {
     if (instruction->op == SHD_OP_COUNT)
         SHD_TRY(shd_comm_post(engine->config.comm, &engine->local_targets, sizeof engine->local_targets));
-    if (instruction->op == SHD_OP_SAVE) shd_engine_save(engine, instruction->unit_index);
+    if (instruction->op == SHD_OP_SAVE && engine->device)
+        shd_device_save(engine, instruction);
+    else if (instruction->op == SHD_OP_SAVE)
+        shd_engine_save(engine, instruction->unit_index);
     const shd_work work = {.ready = item_is_ready,
                            .run = run_item,
                            .context = engine,
@@ -157,12 +166,18 @@ static sherd_status submit(shd_engine *engine, const shd_instruction *instructio
 
 static sherd_status progress(shd_engine *engine, bool *ran) {
     *ran = false;
+    if (engine->device) SHD_TRY(shd_device_progress(engine));
     for (int32_t q = SHD_QUEUE_COMPUTE + 1; q < SHD_QUEUES; q++) {
         bool some = false;
         SHD_TRY(shd_queue_progress(engine->queues[q], &some));
         *ran |= some;
     }
     return SHERD_OK;
+}
+
+sherd_status shd_engine_progress_queues(shd_engine *engine) {
+    bool ran;
+    return progress(engine, &ran);
 }
 
 /* What holds an instruction up: itself, or of the instructions of other queues that it waits for the one that is first in
@@ -200,6 +215,11 @@ static double counted_ms(const shd_engine *engine) {
     return engine->times.comm_ms + engine->times.optimizer_ms + engine->times.save_ms;
 }
 
+/* A device wakes nobody. */
+static shd_patience fresh_patience(const shd_engine *engine) {
+    return (shd_patience){.nap_ms = engine->device ? SHD_DEVICE_NAP_MS : 0};
+}
+
 /* One turn of waiting, which counts as what it is spent on; items that run meanwhile count their own time. `what` is
  * named when there is nothing else to do; "": something has run since. */
 static sherd_status wait_turn(shd_engine *engine, const shd_instruction *instruction, shd_patience *patience,
@@ -209,7 +229,7 @@ static sherd_status wait_turn(shd_engine *engine, const shd_instruction *instruc
     SHD_TRY(progress(engine, &ran));
     if (ran) what[0] = 0;
     if (!ran && !what[0]) name_wait(engine, instruction, what, what_bytes);
-    if (ran || disk) *patience = (shd_patience){0};
+    if (ran || disk) *patience = fresh_patience(engine);
     if (!ran) SHD_TRY(disk ? shd_engine_await_disk(engine) : shd_comm_pause(engine->config.comm, patience, what));
     double spent_ms = shd_clock_ms() - since_ms - (counted_ms(engine) - before_ms);
     *(disk ? &engine->times.save_ms : &engine->times.comm_ms) += spent_ms;
@@ -222,7 +242,7 @@ static sherd_status wait_turn(shd_engine *engine, const shd_instruction *instruc
 static sherd_status hold_until_ready(shd_engine *engine, const shd_instruction *instruction) {
     if (is_ready(engine, instruction)) return SHERD_OK;
     char what[128] = "";
-    shd_patience patience = {0};
+    shd_patience patience = fresh_patience(engine);
     do SHD_TRY(wait_turn(engine, instruction, &patience, what, sizeof what));
     while (!is_ready(engine, instruction));
     shd_recorder_await(engine->recorder, -1);
@@ -266,6 +286,7 @@ void shd_engine_begin(shd_engine *engine, shd_program_kind kind, int64_t step, i
     for (int32_t m = 0; m < SHERD_METRICS; m++) shd_exact_sum_clear(&engine->metrics[m]);
     shd_exact_sum_clear(&engine->square_sum);
     shd_exact_sum_clear(&engine->parameter_square_sum);
+    if (engine->device) shd_device_begin_run(engine);
     engine->recorded_step = kind == SHD_PROGRAM_TRAIN ? step : step - 1;
     shd_recorder_enter(engine->recorder, activity_of[kind], engine->recorded_step);
 }
@@ -284,6 +305,7 @@ sherd_status shd_engine_advance(shd_engine *engine, const shd_instruction **due)
         }
         SHD_TRY(progress(engine, &ran));
         SHD_TRY(hold_until_ready(engine, instruction));
+        if (engine->device) shd_device_order(engine, instruction);
         engine->due = is_callers(instruction);
         if (engine->due) break;
         SHD_TRY(run(engine, instruction));

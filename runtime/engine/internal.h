@@ -36,14 +36,17 @@ typedef struct shd_rank_clock {
     double begin_ms; /* of the running program */
 } shd_rank_clock;
 
+typedef struct shd_engine_device shd_engine_device; /* on_device.h */
+
 struct shd_engine {
     shd_engine_config config;
     char *arenas[SHD_PLACES];
     shd_queue *queues[SHD_QUEUES]; /* COMPUTE has none: it runs inline */
     shd_unit *units;
-    int64_t *counter_base;   /* [SHD_COUNTERS][unit_count]: every rank's counters when the running program began */
-    double *partials;        /* planned work memory of norms */
-    shd_codebook *codebooks; /* [state_count], of states in INT8; else NULL */
+    int64_t *counter_base;     /* [SHD_COUNTERS][unit_count]: every rank's counters when the running program began */
+    double *partials;          /* planned work memory of norms */
+    shd_codebook *codebooks;   /* [state_count], of states in INT8; else NULL */
+    shd_engine_device *device; /* NULL: the CPU */
 
     int64_t recorded_step;  /* the step that runs, or, of other programs, the last that was done; -1: none */
     shd_recorder *recorder; /* the comm's */
@@ -84,6 +87,7 @@ typedef struct shd_held {
     int64_t first, count;
     char *values;
     sherd_dtype dtype;
+    int32_t buffer_index; /* in which they lie */
 } shd_held;
 
 /* --- address.c: where things are ---------------------------------------------------------------------------------- */
@@ -124,9 +128,23 @@ sherd_status shd_engine_count(shd_engine *engine);
 /* --- judge.c ------------------------------------------------------------------------------------------------------ */
 
 sherd_status shd_engine_verdict(shd_engine *engine);
-/* Remembers the first number that is not finite: among terms of the loss, in a gradient. */
-void shd_engine_suspect_loss(shd_engine *engine);
+/* Remembers the first number that is not finite: among terms of a micro-step's loss, in a gradient; `places`: a bit for
+ * each place of the shard group whose contribution had one. */
+void shd_engine_suspect_loss(shd_engine *engine, int32_t micro_step);
 void shd_engine_suspect_gradient(shd_engine *engine, const shd_instruction *reduce);
+void shd_engine_suspect_places(shd_engine *engine, uint64_t places, int32_t micro_step, int32_t unit_index);
+/* The micro-step that the caller is at, or was last. */
+int32_t shd_engine_current_micro_step(const shd_engine *engine);
+
+/* --- engine.c ----------------------------------------------------------------------------------------------------- */
+
+/* Adds to the loss terms of a micro-step. */
+void shd_engine_add_loss_of(shd_engine *engine, const double *terms, int64_t count, int32_t micro_step);
+
+/* --- execute.c ---------------------------------------------------------------------------------------------------- */
+
+/* Lets queued work go on that has become ready. */
+sherd_status shd_engine_progress_queues(shd_engine *engine);
 
 /* --- storage.c ---------------------------------------------------------------------------------------------------- */
 

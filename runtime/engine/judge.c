@@ -3,7 +3,7 @@
 #include "runtime/base/clock.h"
 #include "runtime/base/memory.h"
 #include "runtime/base/status.h"
-#include "runtime/engine/internal.h"
+#include "runtime/engine/on_device.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -11,17 +11,16 @@
 
 /* --- who was it --------------------------------------------------------------------------------------------------- */
 
-/* The micro-step that the caller is at, or was last. */
-static int32_t current_micro_step(const shd_engine *engine) {
+int32_t shd_engine_current_micro_step(const shd_engine *engine) {
     for (int32_t i = engine->due ? engine->next : engine->next - 1; i >= 0; i--)
         if (engine->program->instructions[i].micro_step >= 0) return engine->program->instructions[i].micro_step;
     return 0;
 }
 
-void shd_engine_suspect_loss(shd_engine *engine) {
+void shd_engine_suspect_loss(shd_engine *engine, int32_t micro_step) {
     if (engine->loss_suspect.rank >= 0) return;
     engine->loss_suspect =
-        (shd_suspect){.rank = engine->config.plan->policy.rank, .micro_step = current_micro_step(engine), .unit = -1};
+        (shd_suspect){.rank = engine->config.plan->policy.rank, .micro_step = micro_step, .unit = -1};
 }
 
 /* Whether `a` comes before `b`: in an earlier micro-step, then on a lower rank, then in a unit whose backward comes
@@ -34,13 +33,15 @@ static bool precedes(const shd_suspect *a, const shd_suspect *b) {
 
 void shd_engine_suspect_gradient(shd_engine *engine, const shd_instruction *reduce) {
     uint64_t places = shd_comm_take_nonfinite(engine->config.comm);
-    if (places == 0) return;
+    if (places) shd_engine_suspect_places(engine, places, reduce->micro_step, reduce->unit_index);
+}
+
+void shd_engine_suspect_places(shd_engine *engine, uint64_t places, int32_t micro_step, int32_t unit_index) {
     int32_t place = 0;
     while (!(places >> place & 1)) place++;
     const shd_policy *policy = &engine->config.plan->policy;
-    const shd_suspect found = {.rank = policy->rank - shd_policy_place(policy) + place,
-                               .micro_step = reduce->micro_step,
-                               .unit = reduce->unit_index};
+    const shd_suspect found = {
+        .rank = policy->rank - shd_policy_place(policy) + place, .micro_step = micro_step, .unit = unit_index};
     if (precedes(&found, &engine->gradient_suspect)) engine->gradient_suspect = found;
 }
 
@@ -167,7 +168,7 @@ static sherd_status exchange(shd_engine *engine, bool training) {
                         .square_sum = engine->square_sum,
                         .parameter_square_sum = engine->parameter_square_sum,
                         .target_count = engine->local_targets,
-                        .arena_bytes = shd_memory_held(SHD_MEMORY_ARENA),
+                        .arena_bytes = shd_memory_held(engine->device ? SHD_MEMORY_DEVICE : SHD_MEMORY_ARENA),
                         .flags = training ? engine->flags : 0,
                         .save_state = shd_engine_save_state(engine),
                         .loss_suspect = engine->loss_suspect,
@@ -187,6 +188,7 @@ static sherd_status exchange(shd_engine *engine, bool training) {
 sherd_status shd_engine_verdict(shd_engine *engine) {
     bool training = engine->program->kind == SHD_PROGRAM_TRAIN;
     sherd_step_result *result = &engine->result;
+    if (engine->device) SHD_TRY(shd_device_hear(engine));
     SHD_TRY(exchange(engine, training));
     merge(engine);
     result->loss_scale = engine->progress.loss_scale.scale;

@@ -1,7 +1,7 @@
 /* SAVE and COMMIT: from the program to what keeps checkpoints. */
 #include "runtime/base/clock.h"
 #include "runtime/base/status.h"
-#include "runtime/engine/internal.h"
+#include "runtime/engine/on_device.h"
 
 #include <time.h>
 
@@ -45,6 +45,7 @@ sherd_status shd_engine_saves_ended(const shd_engine *engine, bool *ended) {
 sherd_status shd_engine_await_disk(shd_engine *engine) {
     const struct timespec nap = {.tv_nsec = NAP_NS};
     nanosleep(&nap, NULL);
+    if (engine->device) SHD_TRY(shd_device_progress(engine));
     shd_patience patience = {0}; /* never sleeps: finds out whether another rank has failed */
     return shd_comm_pause(engine->config.comm, &patience, "SAVE");
 }

@@ -1,7 +1,7 @@
 /* NORM and UPDATE: what a rank does to its own part of a unit, tensor by tensor, so that padding is never touched. */
 #include "optim/rounding.h"
 #include "runtime/base/arith.h"
-#include "runtime/engine/internal.h"
+#include "runtime/engine/on_device.h"
 
 double shd_engine_lr(const shd_engine *engine) {
     return shd_schedule_lr(&engine->config.optimizer, engine->step) * engine->lr_factor;
@@ -10,6 +10,10 @@ double shd_engine_lr(const shd_engine *engine) {
 void shd_engine_norm(shd_engine *engine, const shd_instruction *instruction) {
     int32_t group_index = engine->config.plan->units[instruction->unit_index].trainable_group;
     shd_part own = shd_policy_part(&engine->config.plan->policy, &engine->config.plan->groups[group_index]);
+    if (engine->device) {
+        shd_device_norm(engine, instruction);
+        return;
+    }
     if (own.count == 0) return;
     shd_square_sum(engine->config.pool, shd_engine_accumulator(engine, group_index) + own.first, own.count,
                    engine->partials, &engine->square_sum);
@@ -69,7 +73,11 @@ static void update_elements(shd_engine *engine, int32_t tensor, const own_part *
                          .weight_decay = part->weight_decay,
                          .gradient_scale = (float)engine->gradient_scale};
     for (int32_t s = 0; s < plan->policy.state_count; s++) add_state(engine, group_index, s, part->at, &update);
-    shd_optimizer_update(&engine->config.optimizer, engine->config.pool, &update);
+    if (engine->device)
+        engine->device->place.spans->update(shd_device_stream(engine, SHD_QUEUE_COMPUTE), &engine->config.optimizer,
+                                            &update);
+    else
+        shd_optimizer_update(&engine->config.optimizer, engine->config.pool, &update);
 }
 
 /* Takes off what the tensor's owner has worked out. */

@@ -66,6 +66,7 @@ struct sherd_session {
     shd_tensor_rule *rules; /* by tensor */
     shd_program *programs[SHD_PROGRAM_KINDS];
     shd_comm *comm;
+    shd_engine_place place; /* on a device */
     shd_recorder *recorder; /* as it was given; NULL: none was */
     shd_engine *engine;
     int64_t step_count;
@@ -96,6 +97,21 @@ sherd_status shd_session_clear_states(sherd_session *session);
 
 /* Where training begins, or goes on. */
 void shd_session_set_start(sherd_session *session, int64_t step);
+
+/* --- device_place.c: the device that a session computes on; on the CPU all of this does nothing ---------------------- */
+
+/* What the comm must have for the link: host memory, and units of counters behind the plan's. */
+int64_t shd_place_exported_bytes(const sherd_session *session);
+int32_t shd_place_counter_units(const sherd_session *session);
+/* Opens the device, with streams. Fails: CONFIG (why there is none), MEMORY (what the plan needs, and what there is),
+ * DEVICE. */
+sherd_status shd_place_open(sherd_session *session);
+/* Opens the link between the ranks' devices. Collective. Fails: CONFIG, COMM and worse. */
+sherd_status shd_place_link(sherd_session *session);
+/* Ends the link; gives up transfers where the session is dead. Before the engine ends. */
+void shd_place_unlink(sherd_session *session);
+/* Ends the rest, after the engine. */
+void shd_place_close(sherd_session *session);
 
 /* --- save.c ------------------------------------------------------------------------------------------------------- */
 

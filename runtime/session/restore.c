@@ -159,6 +159,11 @@ static void restore_progress(sherd_session *session, const shd_checkpoint_manife
 static sherd_status load_together(sherd_session *session, const char *path, const sherd_load *load, char **note) {
     shd_checkpoint *checkpoint = NULL;
     sherd_status status = shd_session_agree(session, open_fitting(session, path, load, &checkpoint));
+    /* What is skipped stays as it is. */
+    if (status == SHERD_OK && session->phase != SHD_PHASE_EMPTY) {
+        status = shd_engine_show_values(session->engine);
+        if (status != SHERD_OK) status = shd_session_die(session, status);
+    }
     if (status == SHERD_OK) {
         session->phase = SHD_PHASE_EMPTY;
         status = shd_session_agree(session, read_checkpoint(session, checkpoint, load, note));

@@ -25,6 +25,11 @@ static void take(void *user, int32_t unit) {
     if (save->taken_count == session->plan->unit_count) shd_writer_finish(save->writer);
 }
 
+static bool wants(void *user, int32_t unit) {
+    const shd_save *save = &((const sherd_session *)user)->save;
+    return writes(save) && !save->taken[unit];
+}
+
 static bool is_taken(void *user, int32_t unit) {
     const shd_save *save = &((const sherd_session *)user)->save;
     return !writes(save) || shd_writer_done(save->writer, unit);
@@ -37,8 +42,12 @@ static shd_save_state find_state(void *user) {
 }
 
 shd_storage shd_session_storage(sherd_session *session) {
-    return (shd_storage){
-        .user = session, .save = take, .saved = is_taken, .state = find_state, .commit = shd_session_commit};
+    return (shd_storage){.user = session,
+                         .save = take,
+                         .wants = wants,
+                         .saved = is_taken,
+                         .state = find_state,
+                         .commit = shd_session_commit};
 }
 
 /* --- life --------------------------------------------------------------------------------------------------------- */

@@ -85,9 +85,10 @@ static uint64_t fingerprint(const sherd_session *session) {
                               optimizer->beta2,        optimizer->eps,        optimizer->momentum,
                               optimizer->weight_decay, session->options.clip, optimizer->beta2_decay,
                               optimizer->update_clip,  optimizer->scale_floor};
-    uint64_t hash = SHD_HASH(shd_plan_hash(session->plan), optimizer->kind, optimizer->nesterov, optimizer->schedule,
-                             optimizer->decay, shd_schedule_warmup_steps(optimizer), optimizer->total_steps,
-                             optimizer->decay_steps, optimizer->ns_steps, optimizer->adjust_lr);
+    uint64_t hash =
+        SHD_HASH(shd_plan_hash(session->plan), session->options.device, session->options.link, optimizer->kind,
+                 optimizer->nesterov, optimizer->schedule, optimizer->decay, shd_schedule_warmup_steps(optimizer),
+                 optimizer->total_steps, optimizer->decay_steps, optimizer->ns_steps, optimizer->adjust_lr);
     hash = shd_hash_bytes(hash, numbers, sizeof numbers);
     hash = SHD_HASH(hash, session->options.on_nonfinite, session->options.judge != NULL);
     const sherd_loss_scale *scale = &session->options.loss_scale;
@@ -106,15 +107,17 @@ static uint64_t fingerprint(const sherd_session *session) {
 
 static sherd_status meet(sherd_session *session) {
     const sherd_options *options = &session->options;
+    const bool on_device = options->device != SHERD_DEVICE_CPU;
     const shd_comm_config config = {
         .rank = options->rank,
         .world_size = options->world_size,
         .replicas = options->replicas,
         .rendezvous = options->rendezvous,
         .fingerprint = fingerprint(session),
-        .exported_bytes = session->plan->arena_bytes[SHD_PLACE_EXPORTED],
+        .exported_bytes =
+            on_device ? shd_place_exported_bytes(session) : session->plan->arena_bytes[SHD_PLACE_EXPORTED],
         .host_bytes = session->plan->arena_bytes[SHD_PLACE_HOST],
-        .unit_count = session->plan->unit_count,
+        .unit_count = session->plan->unit_count + shd_place_counter_units(session),
         .timeout_s = options->timeout_s,
         .start_timeout_s = options->start_timeout_s,
         .pool = session->pool,
@@ -148,6 +151,7 @@ static sherd_status start_engine(sherd_session *session) {
         .judge = session->options.judge,
         .judge_user = session->options.judge_user,
         .storage = &session->save.storage,
+        .place = session->options.device != SHERD_DEVICE_CPU ? &session->place : NULL,
     };
     session->save.storage = shd_session_storage(session);
     for (int32_t kind = 0; kind < SHD_PROGRAM_KINDS; kind++) config.programs[kind] = session->programs[kind];
@@ -195,7 +199,10 @@ static sherd_status init(sherd_session *session, const sherd_model *model) {
     if (prepared == SHERD_MEMORY) return decline(session, prepared);
     SHD_TRY(prepared);
     SHD_TRY(meet(session));
-    sherd_status status = start_engine(session);
+    sherd_status status = shd_place_open(session);
+    SHD_TRY(shd_session_agree(session, status));
+    SHD_TRY(shd_place_link(session));
+    status = start_engine(session);
     if (status == SHERD_OK) status = shd_session_save_init(session);
     return share_id(session, status);
 }
@@ -231,7 +238,10 @@ sherd_status shd_session_create_recorded(const sherd_options *options, const she
 void sherd_session_destroy(sherd_session *session) {
     if (!session) return;
     shd_session_save_fini(session);
+    shd_session_rest(session);
+    shd_place_unlink(session);
     shd_engine_destroy(session->engine);
+    shd_place_close(session);
     shd_comm_destroy(session->comm);
     shd_pool_destroy(session->pool);
     for (int32_t kind = 0; kind < SHD_PROGRAM_KINDS; kind++) shd_program_destroy(session->programs[kind]);
@@ -346,6 +356,8 @@ sherd_status shd_session_compare(sherd_session *session, const char *what, uint6
 /* --- parameters --------------------------------------------------------------------------------------------------- */
 
 sherd_status shd_session_begin_life(sherd_session *session) {
+    sherd_status taken = shd_engine_take_values(session->engine);
+    if (taken != SHERD_OK) return shd_session_die(session, taken);
     shd_engine_begin(session->engine, SHD_PROGRAM_PROLOGUE, session->step_count, 0);
     const shd_instruction *due;
     sherd_status status = shd_engine_advance(session->engine, &due);

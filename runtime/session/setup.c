@@ -34,6 +34,21 @@ static sherd_status check_checkpoint(const sherd_checkpoint *checkpoint) {
     return check_range("checkpoint.keep_every", checkpoint->keep_every, 0, INT32_MAX);
 }
 
+/* What devices do not have. */
+static sherd_status check_device(const sherd_options *options) {
+    SHD_TRY(check_range("device (run.device)", options->device, SHERD_DEVICE_CPU, 1));
+    SHD_TRY(check_range("link (run.comm)", options->link, SHERD_LINK_AUTO, SHERD_LINK_STAGED));
+    SHD_TRY(check_range("device_index", options->device_index, -1, 1023));
+    if (options->device == SHERD_DEVICE_CPU) return SHERD_OK;
+    if (options->gather == SHERD_GATHER_SHARED)
+        return shd_fail(SHERD_CONFIG,
+                        "gather (shard.gather) is shared, but devices share no memory; use gather copy or auto");
+    if (options->optimizer.kind == SHERD_MUON || options->optimizer.kind == SHERD_ADAFACTOR)
+        return shd_fail(SHERD_CONFIG, "optimizer (optimizer.name) is %s, which runs on the CPU only",
+                        options->optimizer.kind == SHERD_MUON ? "muon" : "adafactor");
+    return SHERD_OK;
+}
+
 sherd_status shd_options_check(const sherd_options *options) {
     if (options->size != sizeof *options)
         return shd_fail(SHERD_ARGUMENT, "sherd_options.size is %zu; start from SHERD_OPTIONS_INIT", options->size);
@@ -69,6 +84,7 @@ sherd_status shd_options_check(const sherd_options *options) {
                         "timeout_s (run.timeout_s) is %g and start_timeout_s (run.start_timeout_s) %g; "
                         "both must be positive numbers of seconds",
                         options->timeout_s, options->start_timeout_s);
+    SHD_TRY(check_device(options));
     SHD_TRY(check_range("on_nonfinite (run.on_nonfinite)", options->on_nonfinite, SHERD_NONFINITE_ABORT,
                         SHERD_NONFINITE_SKIP));
     SHD_TRY(check_checkpoint(&options->checkpoint));
@@ -101,12 +117,13 @@ int64_t sherd_micro_batch(const sherd_options *options, int32_t micro_step) {
 
 static void make_policy(const sherd_options *options, int32_t rank, shd_policy *out) {
     bool split = options->world_size > options->replicas; /* else gradients are reduced alone, at once */
+    bool on_device = options->device != SHERD_DEVICE_CPU;
     *out = (shd_policy){
         .rank = rank,
         .world_size = options->world_size,
         .replicas = options->replicas,
         .stage = options->stage,
-        .gather_shared = split && options->stage > 0 && options->gather != SHERD_GATHER_COPY,
+        .gather_shared = split && options->stage > 0 && options->gather != SHERD_GATHER_COPY && !on_device,
         .prefetch = options->prefetch,
         .recompute = options->recompute,
         .state_count = shd_optimizer_state_count(&options->optimizer),
@@ -118,6 +135,7 @@ static void make_policy(const sherd_options *options, int32_t rank, shd_policy *
         .staging_bytes = shd_max(shd_writer_memory_bytes(options->checkpoint.compression, options->checkpoint.threads),
                                  shd_reader_memory_bytes(options->checkpoint.threads)),
         .async_saves = options->checkpoint.async,
+        .on_device = on_device,
     };
 }
 

@@ -61,8 +61,18 @@ static sherd_optimizer make_optimizer(const shd_job *job) {
     };
 }
 
+static sherd_link link_of(const shd_job *job) {
+    switch (job->run.comm) {
+    case SHD_JOB_COMM_LIBRARY: return SHERD_LINK_NCCL;
+    case SHD_JOB_COMM_STAGED: return SHERD_LINK_STAGED;
+    default: return SHERD_LINK_AUTO;
+    }
+}
+
 void shd_job_options(const shd_job *job, sherd_options *out) {
     *out = (sherd_options)SHERD_OPTIONS_INIT;
+    out->device = place_of(job).device ? SHERD_DEVICE_CUDA : SHERD_DEVICE_CPU;
+    out->link = link_of(job);
     out->world_size = (int32_t)job->run.ranks;
     out->stage = (int32_t)job->shard.stage;
     out->replicas = (int32_t)job->shard.replicas;

@@ -134,6 +134,16 @@ typedef struct sherd_checkpoint {
     int32_t keep_every; /* of those, ones whose step is a multiple of this are kept besides; default 0: none */
 } sherd_checkpoint;
 
+/* Where a rank computes. With CUDA all that brackets lend is memory of an NVIDIA GPU, and what they compute is enqueued on
+ * the stream that they are lent (sherd_view.stream); programs without the CUDA backend, and machines without a GPU, refuse
+ * it. */
+typedef enum sherd_device_kind { SHERD_DEVICE_CPU, SHERD_DEVICE_CUDA } sherd_device_kind;
+
+/* How ranks on GPUs move what they gather and reduce. NCCL: from GPU to GPU, each rank with one of its own. STAGED: through
+ * shared memory of the host, where several ranks may share a GPU. AUTO: NCCL where it is installed and every rank has a
+ * GPU of its own, else STAGED. */
+typedef enum sherd_link { SHERD_LINK_AUTO, SHERD_LINK_NCCL, SHERD_LINK_STAGED } sherd_link;
+
 /* Owns: every pointer is borrowed during sherd_session_create. */
 typedef struct sherd_options {
     size_t size;        /* sizeof(sherd_options), set by SHERD_OPTIONS_INIT */
@@ -168,8 +178,12 @@ typedef struct sherd_options {
     /* With ABORT, no clipping, no judge and no FP16, updates run inside backward: a step that fails has changed
      * parameters. In all other cases they run after the verdict. Default ABORT. */
     sherd_nonfinite on_nonfinite;
-    sherd_judge_fn judge; /* default NULL: every finite step is good */
-    void *judge_user;     /* handed to it; default NULL */
+    sherd_judge_fn judge;     /* default NULL: every finite step is good */
+    void *judge_user;         /* handed to it; default NULL */
+    sherd_device_kind device; /* default CPU */
+    /* Which GPU of those that this process sees; -1: the rank's number modulo how many there are; default -1. */
+    int32_t device_index;
+    sherd_link link; /* on GPUs, with two ranks or more; default AUTO */
 } sherd_options;
 
 /* Values in the order of the fields: C++ before C++20 knows no designated initialisers. */
@@ -188,7 +202,7 @@ typedef struct sherd_options {
     {                                                                                                                  \
         sizeof(sherd_options), 0, 1, NULL, 3, 1, SHERD_GATHER_AUTO, 1, SHERD_RECOMPUTE_NONE, SHERD_FP32, SHERD_FP32,   \
             SHERD_LOSS_SCALE_INIT, 1, 0, 0, SHERD_OPTIMIZER_INIT, 1, 600, 300, SHERD_CHECKPOINT_INIT,                  \
-            SHERD_NONFINITE_ABORT, NULL, NULL                                                                          \
+            SHERD_NONFINITE_ABORT, NULL, NULL, SHERD_DEVICE_CPU, -1, SHERD_LINK_AUTO                                   \
     }
 
 /* Which micro-batch of a global batch the rank of valid `options` is to run at micro-step `micro_step`, so that gradients

@@ -45,6 +45,9 @@ typedef struct sherd_view {
     void *const *activations, *const *remade;
     void *scratch; /* sherd_model.scratch_bytes, 64-byte aligned; NULL when 0 */
     void *logits;  /* sherd_model.logits_bytes, likewise */
+    /* On a GPU all of the above is its memory, and this is the CUDA stream (a cudaStream_t) on which the bracket's work is
+     * to be enqueued; the caller need not wait for it. NULL on the CPU. */
+    void *stream;
 } sherd_view;
 
 /* Sums of a trainer's own beside the loss: correct predictions, a second loss. */

@@ -1,0 +1,92 @@
+/* Mirrors: what the host sets, stores and reads of a device's memory. */
+#include "runtime/engine/on_device.h"
+
+#include <assert.h>
+
+void *shd_device_mirror(const shd_engine *engine, int32_t buffer_index, const void *values) {
+    const shd_plan *plan = engine->config.plan;
+    const shd_buffer *buffer = &plan->buffers[buffer_index];
+    assert(buffer->mirror_buffer > 0);
+    const char *first = (const char *)shd_engine_address(engine, buffer_index) + shd_plan_mirrored_first(plan, buffer);
+    char *mirror = shd_engine_address(engine, buffer->mirror_buffer - 1);
+    return mirror + ((const char *)values - first);
+}
+
+/* Copies all that is mirrored of a buffer, there or back. */
+static void copy(shd_engine *engine, shd_queue_id queue, const shd_buffer *mirror, bool to_device) {
+    const shd_plan *plan = engine->config.plan;
+    const shd_buffer *buffer = &plan->buffers[mirror->owner_index];
+    char *there = (char *)shd_engine_address(engine, mirror->owner_index) + shd_plan_mirrored_first(plan, buffer);
+    char *here = shd_engine_address(engine, buffer->mirror_buffer - 1);
+    engine->device->place.ops->copy(shd_device_stream(engine, queue), to_device ? there : here,
+                                    to_device ? here : there, mirror->bytes);
+}
+
+static void copy_all(shd_engine *engine, bool to_device) {
+    const shd_plan *plan = engine->config.plan;
+    for (int32_t b = 0; b < plan->buffer_count; b++)
+        if (plan->buffers[b].kind == SHD_BUFFER_MIRROR) copy(engine, SHD_QUEUE_COMPUTE, &plan->buffers[b], to_device);
+}
+
+static void round_masters(shd_engine *engine) {
+    const shd_plan *plan = engine->config.plan;
+    const shd_engine_place *place = &engine->device->place;
+    for (int32_t g = 0; g < plan->group_count; g++) {
+        void *rounded = shd_engine_copy(engine, g);
+        if (!rounded) continue;
+        const shd_held masters = shd_engine_held(engine, g, -1, -1);
+        place->spans->round(shd_device_stream(engine, SHD_QUEUE_COMPUTE), plan->policy.parameter_dtype, masters.count,
+                            (const float *)(const void *)masters.values, rounded);
+    }
+}
+
+sherd_status shd_engine_take_values(shd_engine *engine) {
+    if (!engine->device) return SHERD_OK;
+    copy_all(engine, true);
+    round_masters(engine);
+    return engine->device->place.ops->status(engine->device->place.device);
+}
+
+sherd_status shd_engine_show_values(shd_engine *engine) {
+    if (!engine->device) return SHERD_OK;
+    shd_engine_device *device = engine->device;
+    copy_all(engine, false);
+    device->place.ops->record(shd_device_stream(engine, SHD_QUEUE_COMPUTE), device->heard);
+    return shd_device_await(engine, device->heard, "the copy of parameters");
+}
+
+/* --- saving ------------------------------------------------------------------------------------------------------- */
+
+static bool is_of_unit(const shd_plan *plan, const shd_buffer *mirror, int32_t unit) {
+    return mirror->kind == SHD_BUFFER_MIRROR &&
+           plan->groups[plan->buffers[mirror->owner_index].owner_index].unit_index == unit;
+}
+
+void shd_device_save(shd_engine *engine, const shd_instruction *instruction) {
+    const shd_storage *storage = engine->config.storage;
+    const shd_plan *plan = engine->config.plan;
+    shd_engine_device *device = engine->device;
+    int32_t unit = instruction->unit_index;
+    if (!storage) return;
+    if (!storage->wants(storage->user, unit)) {
+        storage->save(storage->user, unit);
+        return;
+    }
+    for (int32_t b = 0; b < plan->buffer_count; b++)
+        if (is_of_unit(plan, &plan->buffers[b], unit)) copy(engine, SHD_QUEUE_COPY, &plan->buffers[b], false);
+    device->place.ops->record(shd_device_stream(engine, SHD_QUEUE_COPY), device->save_events[unit]);
+    device->copying[unit] = true;
+}
+
+void shd_device_pass_saves(shd_engine *engine) {
+    const shd_storage *storage = engine->config.storage;
+    shd_engine_device *device = engine->device;
+    const shd_engine_place *place = &device->place;
+    for (int32_t u = 0; u < engine->config.plan->unit_count; u++) {
+        if (!device->copying[u] || !place->ops->reached(device->save_events[u])) continue;
+        /* After a failure nothing that is there can be trusted: the session is about to end. */
+        if (place->ops->status(place->device) != SHERD_OK) return;
+        device->copying[u] = false;
+        storage->save(storage->user, u);
+    }
+}
