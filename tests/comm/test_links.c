@@ -181,7 +181,7 @@ static void run_everywhere(int32_t world, rank_fn body, job *work) {
 Test(links, bring_all_parts_to_their_places_whatever_else_is_under_way, .timeout = 120) {
     static const int32_t meshes[][2] = {{1, 1}, {2, 1}, {3, 1}, {2, 2}, {4, 2}, {6, 3}}; /* ranks, replicas */
     for (size_t m = 0; m < sizeof meshes / sizeof *meshes; m++)
-        for (uint64_t seed = 1; seed <= 3; seed++)
+        for (uint64_t seed = 1; seed <= 2; seed++)
             run_everywhere(meshes[m][0], transfer_body,
                            &(job){.replicas = meshes[m][1],
                                   .seed = seed + 100 * m,
@@ -294,7 +294,7 @@ static int fail_each_call(const char *function) {
     enum { MOST_CALLS = 200, COMM_CODE = 50 + SHERD_COMM % 50 };
     for (int nth = 1; nth < MOST_CALLS; nth++) {
         library_job work = {
-            .job = {.link = shd_link_library(), .replicas = 1, .seed = 3, .transfers = 6, .largest_part = 5000},
+            .job = {.link = shd_link_library(), .replicas = 1, .seed = 3, .transfers = 4, .largest_part = 5000},
             .function = function,
             .nth = (uint64_t)nth};
         ranks_new_name(work.job.name, sizeof work.job.name);
