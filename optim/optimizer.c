@@ -119,7 +119,7 @@ static shd_update_fn pick_update(const shd_optim_kernels *kernels, const sherd_o
     return optimizer->nesterov ? kernels->sgd_nesterov : kernels->sgd_momentum;
 }
 
-static shd_update_constants make_constants(const sherd_optimizer *optimizer, const shd_update *update) {
+shd_update_constants shd_update_constants_make(const sherd_optimizer *optimizer, const shd_update *update) {
     double lr = update->lr, weight_decay = update->weight_decay;
     double updates = (double)update->step + 1;
     return (shd_update_constants){
@@ -190,7 +190,7 @@ void shd_optimizer_update(const sherd_optimizer *optimizer, shd_pool *pool, cons
     const shd_optim_kernels *kernels = shd_optim_kernels_best();
     update_task task = {.kernels = kernels,
                         .run = pick_update(kernels, optimizer),
-                        .constants = make_constants(optimizer, update),
+                        .constants = shd_update_constants_make(optimizer, update),
                         .update = update};
     if (update->rounded) task.round = shd_optim_round(kernels, update->rounded_dtype);
     shd_pool_run(pool, update_span, &task, shd_div_ceil(update->count, SHD_SPAN));

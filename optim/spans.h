@@ -14,11 +14,8 @@
 #include <stdint.h>
 
 typedef struct shd_span_ops {
-    /* shd_optimizer_update. The update's codebooks are host memory that `prepare` has seen. */
+    /* shd_optimizer_update, of states in fp32. */
     void (*update)(shd_stream *stream, const sherd_optimizer *optimizer, const shd_update *update);
-    /* Bytes of device memory for `count` codebooks, and fills it (enqueued copy from `pinned`, of the same size, which
-     * must stay until the stream is past it). codebooks [count]; update.codebooks then point into `memory`. */
-    int64_t (*codebook_bytes)(int32_t count);
 
     /* *sum += Σ values², exactly: partial sums as shd_square_sum has them, added to the digits of *sum by integers, so
      * that no order matters; no carries are left pending beyond what shd_exact_sum allows. `sum`: device memory, a
@@ -29,8 +26,8 @@ typedef struct shd_span_ops {
     void (*round)(shd_stream *stream, sherd_dtype dtype, int64_t count, const float *from, void *to);
 
     /* accumulator[i] = (first ? parts 0 : accumulator[i] + parts 0) + parts 1 + …, each addition rounded to fp32:
-     * part k is the `count` numbers of `dtype` at parts[k], a table in host memory of `part_count` ≤ 64 pointers, device
-     * or pinned memory. A number that is not finite in part k sets bit k of *nonfinite (device memory; may be NULL). */
+     * part k is the `count` numbers of `dtype` at parts[k], a table in host memory of `part_count` ≤ 64 pointers that go
+     * up, all into one piece of device memory. A number that is not finite in part k sets bit k of *nonfinite (device memory; may be NULL). */
     void (*fold)(shd_stream *stream, float *accumulator, const void *const *parts, int32_t part_count,
                  sherd_dtype dtype, int64_t count, bool first, uint64_t *nonfinite);
 } shd_span_ops;

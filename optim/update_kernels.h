@@ -8,7 +8,10 @@
 #include "optim/codebook.h"
 
 #include <sherd/dtype.h>
+#include <sherd/options.h>
 #include <stdint.h>
+
+struct shd_update;
 
 /* What is the same for all elements of a span, rounded once from double. */
 typedef struct shd_update_constants {
@@ -22,6 +25,9 @@ typedef struct shd_update_constants {
     float root_factor;                          /* AdamW, Adam: 1 / √(1 − β₂ᵗ) */
     float eps;
 } shd_update_constants;
+
+/* Of a step of an optimizer other than Adafactor. */
+shd_update_constants shd_update_constants_make(const sherd_optimizer *optimizer, const struct shd_update *update);
 
 /* Updates `count` elements; nothing overlaps. An optimizer without a state gets NULL for it. */
 typedef void (*shd_update_fn)(const shd_update_constants *constants, float *parameters, const float *gradients,

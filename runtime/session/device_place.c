@@ -88,7 +88,7 @@ sherd_status shd_place_open(sherd_session *session) {
     place->ops = shd_device_backend();
     place->spans = shd_spans_device();
     if (!place->ops || !place->spans)
-        return shd_fail(SHERD_CONFIG, "device is a GPU, but this program was built where the CUDA toolkit was missing");
+        return shd_fail(SHERD_CONFIG, "device is a GPU, but this program was built without what computes there");
     shd_device_config config = {.index = 0};
     SHD_TRY(find_index(session, place->ops, &config.index));
     SHD_TRY(place->ops->open(&config, &place->device));
