@@ -20,6 +20,7 @@ static const double BLOCKING_LIMIT_S = 20;
 enum { GROUP_KERNELS = 16 };
 
 static _Thread_local char last_error[256];
+static soft_nccl_host *hosts;
 static _Thread_local soft_nccl_host *this_host;
 static _Thread_local struct {
     int depth;
@@ -72,7 +73,11 @@ static struct ncclComm *join(const char *name, int size, int rank, bool is_block
     close(file);
     if (memory == MAP_FAILED) return NULL;
     struct ncclComm *communicator = calloc(1, sizeof *communicator);
-    if (!this_host) this_host = calloc(1, sizeof *this_host);
+    if (!this_host) {
+        this_host = calloc(1, sizeof *this_host);
+        this_host->next = hosts;
+        hosts = this_host;
+    }
     snprintf(communicator->name, sizeof communicator->name, "%s", name);
     communicator->shared = memory;
     communicator->shared_bytes = bytes;

@@ -39,8 +39,9 @@ typedef struct soft_nccl_shared {
 
 /* The host that calls for a rank: a thread. */
 typedef struct soft_nccl_host {
-    uint64_t launched, started; /* kernels of all its communicators */
-    const void *resident;       /* the one that runs, where only one may */
+    uint64_t launched, started;  /* kernels of all its communicators */
+    const void *resident;        /* the one that runs, where only one may */
+    struct soft_nccl_host *next; /* of all; they stay, since kernels may outlive their thread */
 } soft_nccl_host;
 
 typedef enum soft_nccl_job {
