@@ -158,9 +158,19 @@ static bool has_launched(struct ncclComm *communicator) {
     return true;
 }
 
+static void report_quarrel(struct ncclComm *communicator) {
+    const soft_nccl_quarrel *quarrel = &communicator->quarrel;
+    softcuda_add_report(
+        "nccl: rank %d has %s of %llu bytes where rank %d has %s of %llu, in communicator %s", communicator->rank,
+        soft_nccl_call_name((int)quarrel->ours.call), (unsigned long long)quarrel->ours.bytes, quarrel->peer,
+        soft_nccl_call_name((int)quarrel->theirs.call), (unsigned long long)quarrel->theirs.bytes, communicator->name);
+    communicator->quarrel.is_there = false;
+}
+
 /* Goes on with the communicator's job. */
 static void look(struct ncclComm *communicator) {
     bool is_done = false;
+    if (communicator->quarrel.is_there) report_quarrel(communicator);
     if (communicator->job == SOFT_NCCL_IDLE || communicator->is_aborted || communicator->failure != ncclSuccess) return;
     if (communicator->delay > 0 && !communicator->is_blocking) {
         communicator->delay--;

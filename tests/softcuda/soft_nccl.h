@@ -54,6 +54,18 @@ typedef enum soft_nccl_job {
 
 struct soft_nccl_kernel;
 
+/* What comes before a part's bytes, so that both sides know that they mean the same. */
+typedef struct soft_nccl_heading {
+    uint64_t call, bytes;
+} soft_nccl_heading;
+
+/* A part whose sides mean something else. */
+typedef struct soft_nccl_quarrel {
+    int peer;
+    soft_nccl_heading ours, theirs;
+    bool is_there;
+} soft_nccl_quarrel;
+
 struct ncclComm {
     char name[96];
     soft_nccl_shared *shared;
@@ -69,6 +81,7 @@ struct ncclComm {
     struct ncclComm *child, **child_out; /* of the split under way */
     int references;                      /* the user's, and kernels' */
     soft_nccl_host *host;
+    soft_nccl_quarrel quarrel; /* found by a kernel, reported by the host */
 };
 
 typedef enum soft_nccl_part_kind { SOFT_NCCL_GIVE, SOFT_NCCL_TAKE, SOFT_NCCL_COPY, SOFT_NCCL_ADD } soft_nccl_part_kind;
@@ -80,8 +93,9 @@ typedef struct soft_nccl_part {
     const void *from;
     void *to;
     size_t bytes, moved;
-    uint64_t end;  /* GIVE: where the ring is when all was taken */
-    bool is_after; /* begins when all parts before it are done; else those of its kind and peer */
+    uint64_t end;              /* GIVE: where the ring is when all was taken */
+    soft_nccl_heading heading; /* ours to give, theirs when taken */
+    bool is_after;             /* begins when all parts before it are done; else those of its kind and peer */
     bool has_met, is_done;
 } soft_nccl_part;
 

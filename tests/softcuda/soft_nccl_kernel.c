@@ -1,14 +1,11 @@
-/* The communication kernels: what moves through the rings, and when a kernel may start. */
+/* The communication kernels: what moves through the rings, and when a kernel may start.
+ *
+ * What runs as a kernel hands no memory of the stack to functions that a sanitizer watches, and reports nothing itself. */
 #include "tests/softcuda/soft_internal.h"
 #include "tests/softcuda/soft_nccl.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-/* What comes before a part's bytes, so that both sides know that they mean the same. */
-typedef struct heading {
-    uint64_t call, bytes;
-} heading;
 
 static soft_nccl_ring *ring_of(const struct ncclComm *communicator, int from, int to) {
     return &communicator->shared->rings[from * communicator->size + to];
@@ -36,12 +33,16 @@ static void take(soft_nccl_ring *ring, void *to, size_t bytes) {
 
 static size_t least(size_t a, size_t b) { return a < b ? a : b; }
 
+static soft_nccl_heading heading_of(const soft_nccl_part *part) {
+    return (soft_nccl_heading){.call = (uint64_t)part->call, .bytes = part->bytes};
+}
+
 static void give_some(const struct ncclComm *communicator, soft_nccl_part *part) {
     soft_nccl_ring *ring = ring_of(communicator, communicator->rank, part->peer);
     if (!part->has_met) {
-        heading mine = {.call = (uint64_t)part->call, .bytes = part->bytes};
-        if (room_in(ring) < sizeof mine) return;
-        give(ring, &mine, sizeof mine);
+        if (room_in(ring) < sizeof part->heading) return;
+        part->heading = heading_of(part);
+        give(ring, &part->heading, sizeof part->heading);
         part->has_met = true;
     }
     size_t bytes = least(room_in(ring), part->bytes - part->moved);
@@ -55,16 +56,13 @@ static void take_some(struct ncclComm *communicator, soft_nccl_part *part) {
     soft_nccl_ring *ring = ring_of(communicator, part->peer, communicator->rank);
     size_t there = SOFT_NCCL_RING_BYTES - room_in(ring);
     if (!part->has_met) {
-        heading theirs;
-        if (there < sizeof theirs) return;
-        take(ring, &theirs, sizeof theirs);
-        there -= sizeof theirs;
+        soft_nccl_heading ours = heading_of(part);
+        if (there < sizeof ours) return;
+        take(ring, &part->heading, sizeof part->heading);
+        there -= sizeof ours;
         part->has_met = true;
-        if (theirs.call != (uint64_t)part->call || theirs.bytes != part->bytes) {
-            softcuda_add_report("nccl: rank %d has %s of %zu bytes where rank %d has %s of %llu, in communicator %s",
-                                communicator->rank, soft_nccl_call_name(part->call), part->bytes, part->peer,
-                                soft_nccl_call_name((int)theirs.call), (unsigned long long)theirs.bytes,
-                                communicator->name);
+        if (part->heading.call != ours.call || part->heading.bytes != ours.bytes) {
+            communicator->quarrel = (soft_nccl_quarrel){part->peer, ours, part->heading, true};
             communicator->failure = ncclInternalError;
             return;
         }
