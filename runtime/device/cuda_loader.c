@@ -3,6 +3,7 @@
 #include "runtime/base/status.h"
 
 #include <dlfcn.h>
+#include <pthread.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -97,7 +98,7 @@ static void print_title(library *what) {
     snprintf(what->title, TITLE_BYTES, "%s %s (%s)", what->name, version, is_known ? where.dli_fname : "no file");
 }
 
-static sherd_status load(library *what) {
+static sherd_status load_locked(library *what) {
     char cause[CAUSE_BYTES];
     void *handle;
     if (what->is_loaded) return SHERD_OK;
@@ -117,6 +118,14 @@ static sherd_status load(library *what) {
     print_title(what);
     what->is_loaded = true;
     return SHERD_OK;
+}
+
+static sherd_status load(library *what) {
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    pthread_mutex_lock(&lock);
+    sherd_status status = load_locked(what);
+    pthread_mutex_unlock(&lock);
+    return status;
 }
 
 sherd_status shd_cublaslt_load(const shd_cublaslt **out) {

@@ -58,7 +58,7 @@ typedef struct shd_nccl {
 
 /* The library's functions, all of them there; loaded by the first call that succeeds, and never unloaded.
  * Fails: CONFIG (where it was looked for, and what would help; or which function it lacks, since it is too old).
- * Threads: one at a time. */
+ * Threads: any. */
 sherd_status shd_cublaslt_load(const shd_cublaslt **out);
 sherd_status shd_nccl_load(const shd_nccl **out);
 
