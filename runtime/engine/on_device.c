@@ -73,6 +73,7 @@ void shd_device_begin_run(shd_engine *engine) {
     for (int32_t q = SHD_QUEUE_COMPUTE + 1; q < SHD_QUEUES; q++)
         ops->await(shd_device_stream(engine, (shd_queue_id)q), device->begun);
     device->late_count = 0;
+    device->turn = 0;
 }
 
 static int32_t counter_index(const shd_engine *engine, shd_counter counter, int32_t unit_index) {

@@ -44,6 +44,7 @@ struct shd_engine_device {
     int64_t *raised;           /* [SHD_COUNTERS][unit_count]: the own counters */
     bool *copying;             /* [unit_count]: its mirrors are being filled for storage */
     shd_engine_lane lanes[SHD_LANES];
+    int32_t turn;         /* the first instruction whose transfers have not all begun; see shd_device_transfer */
     sherd_status failure; /* of a transfer that could not begin or go on; its cause below */
     char cause[512];
     shd_late_terms late[SHD_ENGINE_LATE_TERMS];
@@ -73,8 +74,9 @@ sherd_status shd_device_await(shd_engine *engine, shd_event *event, const char *
 
 /* --- transfers.c -------------------------------------------------------------------------------------------------- */
 
-/* Whether what the instruction moves between ranks is enqueued as a whole; begins it, or carries it on. A failure is kept
- * for shd_device_transferred, and counts as enqueued. */
+/* Whether what the instruction moves between ranks is enqueued as a whole; begins it, or carries it on. Transfers of both
+ * lanes begin in the order of the program, which is the same on all ranks: which lane is ready first is not. A failure is
+ * kept for shd_device_transferred, and counts as enqueued. */
 bool shd_device_transfer(shd_engine *engine, const shd_instruction *instruction);
 /* What follows the transfer: counts it, and adds up what has come. Fails: as the transfer did. */
 sherd_status shd_device_transferred(shd_engine *engine, const shd_instruction *instruction);

@@ -110,12 +110,24 @@ int64_t shd_device_lane_bytes(const shd_plan *plan, shd_lane lane) {
 
 /* --- moving it ---------------------------------------------------------------------------------------------------- */
 
-static sherd_status carry_on(const shd_engine_place *place, shd_lane which, shd_engine_lane *lane, bool *enqueued) {
+/* Whether it is the instruction's turn to begin. */
+static bool has_turn(shd_engine *engine, const shd_instruction *instruction) {
+    const shd_program *program = engine->program;
+    int32_t *turn = &engine->device->turn;
+    while (!moves(&program->instructions[*turn])) ++*turn;
+    return &program->instructions[*turn] == instruction;
+}
+
+static sherd_status carry_on(shd_engine_device *device, shd_lane which, shd_engine_lane *lane, bool *enqueued) {
+    const shd_engine_place *place = &device->place;
     *enqueued = false;
     while (lane->next < lane->count) {
         bool all;
-        if (!lane->begun) SHD_TRY(place->link_ops->begin(place->link, which, &lane->transfers[lane->next]));
-        lane->begun = true;
+        if (!lane->begun) {
+            SHD_TRY(place->link_ops->begin(place->link, which, &lane->transfers[lane->next]));
+            lane->begun = true;
+            device->turn += lane->next == lane->count - 1;
+        }
         SHD_TRY(place->link_ops->progress(place->link, which, &all));
         if (!all) return SHERD_OK;
         lane->next++;
@@ -132,10 +144,12 @@ bool shd_device_transfer(shd_engine *engine, const shd_instruction *instruction)
     bool enqueued;
     if (!moves(instruction) || device->failure != SHERD_OK) return true;
     if (lane->instruction != instruction) {
+        if (!has_turn(engine, instruction)) return false;
         shd_device_order(engine, instruction);
         list_transfers(engine, instruction, lane);
+        device->turn += lane->count == 0;
     }
-    device->failure = carry_on(&device->place, which, lane, &enqueued);
+    device->failure = carry_on(device, which, lane, &enqueued);
     if (device->failure == SHERD_OK) return enqueued;
     snprintf(device->cause, sizeof device->cause, "%s", sherd_last_error());
     return true;
