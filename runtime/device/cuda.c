@@ -6,6 +6,7 @@
 #include "runtime/device/cuda_parts.h"
 
 #include <nvtx3/nvToolsExtCudaRt.h>
+#include <stdarg.h>
 #include <stdio.h>
 
 /* bf16 products of tensor cores, and asynchronous copies into shared memory. */
@@ -34,6 +35,24 @@ static void note(shd_device *device, cudaError_t error, const char *stream, cons
 
 void shd_cuda_note(shd_stream *stream, cudaError_t error, const char *what) {
     note(stream->device, error, stream->name, what);
+}
+
+void shd_cuda_fail(shd_stream *stream, const char *format, ...) {
+    char text[SHD_CUDA_TEXT_BYTES];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    shd_device_cuda.fail(stream->device, SHERD_DEVICE, text);
+}
+
+void *shd_cuda_products(shd_stream *stream, void *(*create)(shd_stream *stream), void (*destroy)(void *products)) {
+    shd_device *device = stream->device;
+    if (!device->products && device->failure == SHERD_OK) {
+        device->products = create(stream);
+        device->destroy_products = destroy;
+    }
+    return device->products;
 }
 
 bool shd_cuda_has_failed(const shd_stream *stream) { return stream->device->failure != SHERD_OK; }
@@ -105,6 +124,7 @@ static sherd_status libraries(char *out, size_t bytes) {
 
 static void close_device(shd_device *device) {
     if (!device) return;
+    if (device->products) device->destroy_products(device->products);
     while (device->blocks) shd_cuda_release(device, device->blocks->address);
     if (device->setup) (void)cudaStreamDestroy(device->setup);
     open_devices--;

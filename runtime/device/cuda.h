@@ -17,6 +17,13 @@ cudaStream_t shd_cuda_stream(const shd_stream *stream);
  * keys". The text names the CUDA error and what can be done about it. */
 void shd_cuda_note(shd_stream *stream, cudaError_t error, const char *what);
 
+/* The same of a failure that is no CUDA error: DEVICE. */
+void shd_cuda_fail(shd_stream *stream, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* What products keep of the stream's device: made by `create` at the first call, and given to `destroy` when the device is
+ * closed. NULL: it could not be made, and `create` has stuck why. */
+void *shd_cuda_products(shd_stream *stream, void *(*create)(shd_stream *stream), void (*destroy)(void *products));
+
 /* Whether the stream's device has failed: launches may be left out. */
 bool shd_cuda_has_failed(const shd_stream *stream);
 

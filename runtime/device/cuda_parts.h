@@ -22,6 +22,8 @@ struct shd_device {
     int32_t index;
     cudaStream_t setup; /* for clearing new memory; nothing else runs on it */
     shd_cuda_block *blocks;
+    void *products; /* shd_cuda_products */
+    void (*destroy_products)(void *products);
     sherd_status failure; /* the first; OK: none */
     char failure_text[SHD_CUDA_TEXT_BYTES];
 };
