@@ -174,17 +174,33 @@ static void write_gradients(const sherd_view *view, sherd_dtype precision, int64
     }
 }
 
+int toy_do(const toy_work *work) {
+    int line = check_view(&work->view, work->before, work->view.unit, work->backward);
+    if (line == 0 && work->backward) write_gradients(&work->view, work->before->precision, work->sample);
+    return line;
+}
+
+static int do_now(const toy_work *work, void *user) {
+    (void)user;
+    return toy_do(work);
+}
+
 int toy_step(sherd_session *session, const toy_oracle *before, const sherd_options *options,
              sherd_step_result *result) {
+    return toy_step_by(session, before, options, do_now, NULL, result);
+}
+
+int toy_step_by(sherd_session *session, const toy_oracle *before, const sherd_options *options, toy_run_fn run,
+                void *user, sherd_step_result *result) {
     EXPECT(sherd_step_begin(session, options->micro_steps) == SHERD_OK);
     for (int32_t k = 0; k < options->micro_steps; k++) {
         int32_t split = options->world_size / options->replicas;
         int64_t first = before->sample + (int64_t)(options->rank / split) * options->micro_steps * split;
         int64_t sample = first + (int64_t)k * split + options->rank % split;
-        sherd_view view;
+        toy_work work = {.sample = sample, .before = before};
         for (int32_t u = 0; u < TOY_UNITS; u++) {
-            EXPECT(sherd_forward_begin(session, u, &view) == SHERD_OK);
-            int line = check_view(&view, before, u, false);
+            EXPECT(sherd_forward_begin(session, u, &work.view) == SHERD_OK && work.view.unit == u);
+            int line = run(&work, user);
             if (line) return line;
             EXPECT(sherd_forward_end(session, u) == SHERD_OK);
         }
@@ -192,16 +208,18 @@ int toy_step(sherd_session *session, const toy_oracle *before, const sherd_optio
             /* embedding and constant have activations, and are not the last; embedding has remade ones too */
             bool part = options->recompute == SHERD_RECOMPUTE_PART;
             if ((part && u == 0) || (options->recompute == SHERD_RECOMPUTE_UNIT && (u == 0 || u == 2))) {
-                EXPECT(sherd_backward_begin(session, u, &view) == SHERD_STATE);
-                EXPECT(sherd_forward_begin(session, u, &view) == SHERD_OK && view.again && view.part_again == part);
-                int line = check_view(&view, before, u, false);
+                EXPECT(sherd_backward_begin(session, u, &work.view) == SHERD_STATE);
+                EXPECT(sherd_forward_begin(session, u, &work.view) == SHERD_OK);
+                EXPECT(work.view.unit == u && work.view.again && work.view.part_again == part);
+                work.backward = false;
+                int line = run(&work, user);
                 if (line) return line;
                 EXPECT(sherd_forward_end(session, u) == SHERD_OK);
             }
-            EXPECT(sherd_backward_begin(session, u, &view) == SHERD_OK);
-            int line = check_view(&view, before, u, true);
+            EXPECT(sherd_backward_begin(session, u, &work.view) == SHERD_OK && work.view.unit == u);
+            work.backward = true;
+            int line = run(&work, user);
             if (line) return line;
-            write_gradients(&view, before->precision, sample);
             EXPECT(sherd_backward_end(session, u) == SHERD_OK);
         }
         double loss = (double)sample;

@@ -39,4 +39,19 @@ int64_t toy_count(int32_t tensor);
  * line number. */
 int toy_step(sherd_session *session, const toy_oracle *before, const sherd_options *options, sherd_step_result *result);
 
+/* What a bracket of that step does. */
+typedef struct toy_work {
+    sherd_view view;
+    bool backward;
+    int64_t sample;
+    const toy_oracle *before;
+} toy_work;
+/* Checks what is lent, and writes gradients. Returns 0 or a line number. */
+int toy_do(const toy_work *work);
+/* The same step, with every bracket's work handed to `run` instead, which may do it later, in the same order; what it is
+ * lent is copied there. */
+typedef int (*toy_run_fn)(const toy_work *work, void *user);
+int toy_step_by(sherd_session *session, const toy_oracle *before, const sherd_options *options, toy_run_fn run,
+                void *user, sherd_step_result *result);
+
 #endif
