@@ -187,6 +187,7 @@ void shd_op_join_rows(const shd_math *math, int64_t rows, int64_t columns, void 
 /* Every operation above, by place. A device's table has the same contracts, but: memory is the device's, results come
  * when the stream is past the call, bits are its own (tests compare them by tolerance), and `past` of attention is not
  * there. */
+enum { SHD_DEVICE_HEAD_MAX = 256 /* the largest head_size of attention there */ };
 struct shd_ops {
     const char *name; /* "cpu", "cuda" */
     int64_t (*matmul_scratch_bytes)(sherd_dtype dtype, int32_t threads);

@@ -164,7 +164,8 @@ bool shd_session_device(const sherd_session *session, shd_session_place *out) {
     if (!is_on_device(session)) return false;
     *out = (shd_session_place){.device_ops = session->place.ops,
                                .device = session->place.device,
-                               .stream = session->place.streams[SHD_QUEUE_COMPUTE]};
+                               .stream = session->place.streams[SHD_QUEUE_COMPUTE],
+                               .link = session->place.link ? session->place.link_ops->name : NULL};
     return true;
 }
 

@@ -16,6 +16,12 @@ static sherd_status check_features(const shd_job *job) {
     if (job->optimizer.state_dtype != SHD_STATES_FP32)
         return shd_fail(SHERD_CONFIG,
                         "optimizer.state_dtype is int8, which runs on the CPU only; take fp32, or run.device: cpu");
+    int64_t head_size = job->model.family == SHD_JOB_MLP ? 1 : job->model.d_model / job->model.n_head;
+    if (head_size > SHD_DEVICE_HEAD_MAX)
+        return shd_fail(SHERD_CONFIG,
+                        "model.n_head is %lld, which makes heads of %lld numbers, and devices have room for %d; take "
+                        "more heads, or run.device: cpu",
+                        (long long)job->model.n_head, (long long)head_size, SHD_DEVICE_HEAD_MAX);
     if (job->train.sample_tokens > 0)
         return shd_fail(
             SHERD_CONFIG,

@@ -31,6 +31,7 @@ enum { BLAS_BYTES = 320 << 20 };
 /* A rank maps its own arena and those of its peers, and what every replica shares. */
 static sherd_status check_address_space(const shd_plan *plan) {
     const int64_t *arenas = plan->arena_bytes;
+    if (plan->policy.on_device) return SHERD_OK; /* drivers map more than there is, and say so themselves */
     struct rlimit limit;
     if (getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return SHERD_OK;
     int64_t wanted = BLAS_BYTES + arenas[SHD_PLACE_PRIVATE];
@@ -43,17 +44,22 @@ static sherd_status check_address_space(const shd_plan *plan) {
         1024 * gib(wanted), 1024 * gib((int64_t)limit.rlim_cur));
 }
 
+int64_t shd_preflight_host_bytes(const shd_plan *plan) {
+    return plan->policy.on_device ? plan->arena_bytes[SHD_PLACE_PINNED] : plan->allocated_bytes;
+}
+
 sherd_status shd_preflight_memory(const shd_job *job, const shd_plan *plan) {
     int64_t wanted, there = shd_memory_total();
-    if (!shd_mul_checked(plan->allocated_bytes, job->run.ranks, &wanted)) wanted = INT64_MAX;
+    int64_t rank_bytes = shd_preflight_host_bytes(plan);
+    if (!shd_mul_checked(rank_bytes, job->run.ranks, &wanted)) wanted = INT64_MAX;
     if (wanted <= there) return check_address_space(plan);
     const char *stage = job->run.ranks > 1 && job->shard.stage < 3 ? ", or set shard.stage: 3" : "";
     sherd_status status = shd_fail(
         SHERD_CONFIG,
         "%lld rank%s of %lld bytes need %.1f GiB, and this machine has %.1f GiB; lower train.micro_batch%s or the "
         "size of the model%s ('sherd plan' shows what takes how much)",
-        (long long)job->run.ranks, job->run.ranks == 1 ? "" : "s", (long long)plan->allocated_bytes, gib(wanted),
-        gib(there), shd_job_has(job, "model.context") ? ", model.context" : "", stage);
+        (long long)job->run.ranks, job->run.ranks == 1 ? "" : "s", (long long)rank_bytes, gib(wanted), gib(there),
+        shd_job_has(job, "model.context") ? ", model.context" : "", stage);
     return shd_job_fail_within(job, status);
 }
 

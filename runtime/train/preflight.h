@@ -6,6 +6,9 @@
 #include "io/job.h"
 #include "runtime/session/setup.h"
 
+/* What a rank of the plan takes of the host's memory: on a device what is pinned. */
+int64_t shd_preflight_host_bytes(const shd_plan *plan);
+
 /* Whether the machine has the memory that all ranks take together, were it empty, and a process's address space has
  * room for what a rank maps. Fails: CONFIG (both numbers, and what to lower), MEMORY (the limit, and what to do). */
 sherd_status shd_preflight_memory(const shd_job *job, const shd_plan *plan);

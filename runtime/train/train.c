@@ -273,9 +273,24 @@ static sherd_status start(shd_job_run *run) {
 
 /* --- the whole ---------------------------------------------------------------------------------------------------- */
 
+/* Where rank 0 computes; or why that is not where there is more to be had. */
+static void log_place(const shd_job_run *run) {
+    shd_session_place place;
+    shd_job_place chosen;
+    if (shd_session_device(run->session, &place)) {
+        shd_device_facts facts;
+        place.device_ops->facts(place.device, &facts);
+        shd_log(SHERD_LOG_INFO, "rank 0 computes on %s (%s %s)%s%s", facts.name, place.device_ops->name, facts.api,
+                place.link ? ", ranks exchange by " : "", place.link ? place.link : "");
+    } else if (shd_job_find_place(run->job, &chosen) == SHERD_OK && chosen.passed_over[0]) {
+        shd_log(SHERD_LOG_WARN, "there is a GPU, but run.device: auto takes the CPU: %s", chosen.passed_over);
+    }
+}
+
 static void log_start(const shd_job_run *run) {
     const shd_job *job = run->job;
     const shd_plan *plan = shd_session_plan(run->session);
+    log_place(run);
     shd_log(SHERD_LOG_INFO,
             "training %s: %lld parameters, %d rank%s%s x %d thread%s, stage %d, gather %s%s, sums in fixed order",
             job->top.name, (long long)plan->parameter_count, run->options.world_size,

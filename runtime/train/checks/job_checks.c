@@ -34,7 +34,7 @@ sherd_status shd_check_plan(shd_checkup *checkup, shd_finding *out) {
 
 sherd_status shd_check_job_memory(shd_checkup *checkup, shd_finding *out) {
     SHD_TRY(shd_preflight_memory(checkup->job, checkup->plan));
-    int64_t ranks = checkup->job->run.ranks, wanted = checkup->plan->allocated_bytes * ranks;
+    int64_t ranks = checkup->job->run.ranks, wanted = shd_preflight_host_bytes(checkup->plan) * ranks;
     int64_t there = shd_memory_total(), free = shd_memory_free();
     shd_finding_say(out, "%lld rank%s take%s %s of the %s there are, %s of them free", (long long)ranks, plural(ranks),
                     ranks == 1 ? "s" : "", shd_bytes_say((double)wanted).text, shd_bytes_say((double)there).text,
