@@ -1,0 +1,32 @@
+/* The table of what runs on a GPU. */
+#include "runtime/ops/cuda/cuda_ops.h"
+
+const shd_ops shd_ops_cuda = {
+    .name = "cuda",
+    .matmul_scratch_bytes = shd_cuda_matmul_scratch_bytes,
+    .attention_scratch_bytes = shd_cuda_attention_scratch_bytes,
+    .matmul = shd_cuda_matmul,
+    .column_sum = shd_cuda_column_sum,
+    .layernorm = shd_cuda_layernorm,
+    .layernorm_backward = shd_cuda_layernorm_backward,
+    .rmsnorm = shd_cuda_rmsnorm,
+    .rmsnorm_backward = shd_cuda_rmsnorm_backward,
+    .gelu = shd_cuda_gelu,
+    .gelu_backward = shd_cuda_gelu_backward,
+    .relu = shd_cuda_relu,
+    .relu_backward = shd_cuda_relu_backward,
+    .swiglu = shd_cuda_swiglu,
+    .swiglu_backward = shd_cuda_swiglu_backward,
+    .rope = shd_cuda_rope,
+    .embedding = shd_cuda_embedding,
+    .embedding_backward = shd_cuda_embedding_backward,
+    .attention = shd_cuda_attention,
+    .attention_backward = shd_cuda_attention_backward,
+    .dropout = shd_cuda_dropout,
+    .cross_entropy = shd_cuda_cross_entropy,
+    .correct = shd_cuda_correct,
+    .square_error = shd_cuda_square_error,
+    .add_bias = shd_cuda_add_bias,
+    .narrow = shd_cuda_narrow,
+    .join_rows = shd_cuda_join_rows,
+};
