@@ -81,29 +81,34 @@ static int enqueue(const toy_work *work, void *user) {
 
 /* --- training ----------------------------------------------------------------------------------------------------- */
 
+static int take_steps(sherd_session *session, const sherd_options *options, toy_oracle *oracle, atomic_int *failed) {
+    EXPECT(sherd_session_fill(session, toy_fill, NULL) == SHERD_OK);
+    for (int step = 0; step < STEPS; step++) {
+        sherd_step_result result;
+        int line = toy_step_by(session, oracle, options, enqueue, failed, &result);
+        if (line == 0) line = atomic_load(failed);
+        if (line) return line;
+        toy_oracle_step(oracle, BATCH, 0.125f);
+        EXPECT(result.loss == (step * BATCH * BATCH + BATCH * (BATCH - 1) / 2) / (double)BATCH);
+        EXPECT(result.target_count == BATCH && result.step == step && result.lr == 0.125);
+    }
+    return 0;
+}
+
 static int train(void *user, const sherd_options *options) {
     (void)user;
     sherd_session *session;
     toy_oracle oracle;
     atomic_int failed = 0;
+    EXPECT(sherd_session_create(options, toy_model(), &session) == SHERD_OK);
     toy_oracle_init(&oracle);
     oracle.blocks = options->replicas;
     oracle.precision = options->precision;
     oracle.reduce_dtype = options->reduce_dtype;
-    EXPECT(sherd_session_create(options, toy_model(), &session) == SHERD_OK);
-    EXPECT(sherd_session_fill(session, toy_fill, NULL) == SHERD_OK);
-    for (int step = 0; step < STEPS; step++) {
-        sherd_step_result result;
-        int line = toy_step_by(session, &oracle, options, enqueue, &failed, &result);
-        if (line == 0) line = atomic_load(&failed);
-        if (line) return line;
-        toy_oracle_step(&oracle, BATCH, 0.125f);
-        EXPECT(result.loss == (step * BATCH * BATCH + BATCH * (BATCH - 1) / 2) / (double)BATCH);
-        EXPECT(result.target_count == BATCH && result.step == step && result.lr == 0.125);
-    }
-    sherd_session_destroy(session);
+    int line = take_steps(session, options, &oracle, &failed);
+    sherd_session_destroy(session); /* first: what is enqueued still uses the oracle */
     toy_oracle_fini(&oracle);
-    return 0;
+    return line;
 }
 
 static sherd_options device_options(int ranks, int stage, sherd_link link) {

@@ -184,7 +184,7 @@ cudaError_t softcuda_enqueue(cudaStream_t stream, const softcuda_operation *oper
 
 /* What the sanitizers see of an operation: its own code, or its accesses. */
 static softcuda_progress run_operation(cudaStream_t stream, soft_entry *entry) {
-    const softcuda_operation *operation = &entry->operation;
+    softcuda_operation *operation = &entry->operation;
     void *host = soft_tsan_current();
     soft_tsan_switch(stream->fiber = soft_tsan_fiber(stream->fiber, stream->name));
     soft_tsan_acquire(entry);
@@ -192,6 +192,10 @@ static softcuda_progress run_operation(cudaStream_t stream, soft_entry *entry) {
     soft_unveil(operation->accesses, operation->access_count);
     softcuda_progress progress = operation->run(operation->state);
     soft_veil(operation->accesses, operation->access_count);
+    if (operation->is_instrumented && progress == SOFTCUDA_DONE && operation->drop) {
+        operation->drop(operation->state); /* which its code has touched */
+        operation->drop = NULL;
+    }
     soft_tsan_release(&stream->done);
     soft_tsan_switch(host);
     return progress;
