@@ -48,7 +48,8 @@ typedef struct shd_session_place {
     const shd_device_ops *device_ops;
     shd_device *device;
     shd_stream *stream;
-    const char *link; /* how its ranks move what they gather and reduce: "nccl", "staged"; NULL: there is one rank */
+    const char
+        *link; /* by which ranks exchange what they gather and reduce, as job files have it; NULL: there is one rank */
 } shd_session_place;
 bool shd_session_device(const sherd_session *session, shd_session_place *out);
 /* Returns when `event` is reached, carrying on meanwhile what other ranks may wait for. `what` names it in messages.

@@ -11,6 +11,7 @@
  *           --late|--early (updates after the verdict, or inside backward) --limit SECONDS (of one run) --verbose
  * The last line counts; the exit code is 0 when there were no problems. The model has three units: embedding, a block,
  * head. Each run is as many processes as ranks, forked from one that never touches the device. */
+#include "io/checkpoint_reader.h"
 #include "optim/rules.h"
 #include "runtime/base/hash.h"
 #include "runtime/base/status.h"
@@ -19,7 +20,6 @@
 
 #include <sherd/sherd.h>
 
-#include <dirent.h>
 #include <math.h>
 #include <signal.h>
 #include <stdio.h>
@@ -32,7 +32,15 @@
 
 #include "softcuda.h"
 
-enum { RANKS = 4, STEPS = 2, MICRO_STEPS = 2, CONTEXT = 8, VOCABULARY = 33, TEXT_BYTES = 400, FUNCTIONS = 96 };
+enum {
+    RANKS = 4,
+    STEPS = 2,
+    BATCH = 4 /* micro-batches of a step, over all ranks */,
+    CONTEXT = 8,
+    VOCABULARY = 33,
+    TEXT_BYTES = 400,
+    FUNCTIONS = 96
+};
 enum { GOOD = 0, FAILED_CLEANLY = 3, WRONG = 4 };
 
 typedef struct setting {
@@ -55,7 +63,6 @@ typedef struct attempt {
 /* What one rank tells, in memory that it shares with who started it. */
 typedef struct outcome {
     double losses[STEPS], norms[STEPS];
-    uint64_t saved; /* a hash of what this rank wrote into the checkpoint */
     uint64_t wait_count;
     int64_t planned_bytes;
     uint64_t peak_bytes, left_bytes, report_count;
@@ -156,7 +163,7 @@ static sherd_options options_of(const setting *s, int32_t number, const char *re
     options.stage = s->stage;
     options.replicas = s->replicas;
     options.precision = s->precision;
-    options.micro_steps = MICRO_STEPS;
+    options.micro_steps = BATCH / s->ranks;
     options.clip = s->late ? 1 : 0;
     options.optimizer.kind = s->optimizer;
     options.device = SHERD_DEVICE_CUDA;
@@ -199,7 +206,7 @@ static sherd_status run_steps(rank *r, const char *dir, outcome *out) {
                          shd_session_plan(r->session)->arena_bytes[SHD_PLACE_EXPORTED];
     for (int step = 0; step < STEPS; step++) {
         sherd_step_result result;
-        SHD_TRY(sherd_run_step(r->session, MICRO_STEPS * CONTEXT, &callbacks, &result));
+        SHD_TRY(sherd_run_step(r->session, r->options.micro_steps * CONTEXT, &callbacks, &result));
         out->losses[step] = result.loss;
         out->norms[step] = result.grad_norm;
         if (step == 0) SHD_TRY(sherd_session_save_begin(r->session, dir, NULL));
@@ -249,25 +256,45 @@ static double now_s(void) {
     return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
-/* Of the values in a checkpoint's files, whatever their order in the folder; then it is removed. */
+static sherd_status take_values(void *user, const float *values, int64_t count) {
+    uint64_t *hash = user;
+    *hash = shd_hash_bytes(*hash, values, (size_t)count * sizeof *values);
+    return SHERD_OK;
+}
+
+/* Of one tensor: its parameter and its states. */
+static sherd_status hash_tensor(shd_reader *reader, const shd_checkpoint_manifest *content, int32_t t, uint64_t *hash) {
+    const shd_checkpoint_value *values = content->values + t * (1 + content->state_count);
+    for (int32_t s = 0; s <= content->state_count; s++)
+        SHD_TRY(shd_reader_stream(reader, content->tensors[t].name,
+                                  s ? content->state_names[s - 1] : SHD_CHECKPOINT_PARAMETER, 0,
+                                  values[s].element_count, NULL, take_values, hash));
+    return SHERD_OK;
+}
+
+static sherd_status hash_checkpoint(const char *path, uint64_t *out) {
+    shd_checkpoint *checkpoint;
+    shd_reader *reader = NULL;
+    uint64_t hash = 1;
+    SHD_TRY(shd_checkpoint_open(path, &checkpoint));
+    sherd_status status = shd_reader_create(checkpoint, &reader);
+    const shd_checkpoint_manifest *content = shd_checkpoint_content(checkpoint);
+    for (int32_t t = 0; status == SHERD_OK && t < content->tensor_count; t++)
+        status = hash_tensor(reader, content, t, &hash);
+    shd_reader_destroy(reader);
+    shd_checkpoint_close(checkpoint);
+    if (status == SHERD_OK) *out = hash;
+    return status;
+}
+
+/* A hash of all values in the checkpoint, as they are read back; 0: it cannot be read. Then it is removed. */
 static uint64_t take_checkpoint(const char *dir) {
-    char path[600], name[600];
-    uint64_t sum = 0;
+    char path[600];
+    uint64_t hash = 0;
     snprintf(path, sizeof path, "%s/step-00000001", dir);
-    DIR *entries = opendir(path);
-    for (struct dirent *entry; entries && (entry = readdir(entries));) {
-        if (strstr(entry->d_name, "rank") == NULL) continue;
-        snprintf(name, sizeof name, "%s/%s", path, entry->d_name);
-        FILE *file = fopen(name, "rb");
-        char bytes[1 << 16];
-        size_t got = file ? fread(bytes, 1, sizeof bytes, file) : 0;
-        if (file) fclose(file);
-        sum += shd_hash_bytes(got, bytes, (int64_t)got);
-    }
-    if (entries) closedir(entries);
-    snprintf(name, sizeof name, "rm -rf '%s'", dir);
-    if (system(name) != 0) return 0;
-    return sum;
+    (void)hash_checkpoint(path, &hash);
+    snprintf(path, sizeof path, "rm -rf '%s'", dir);
+    return system(path) == 0 ? hash : 0;
 }
 
 static void start_ranks(const setting *s, const attempt *a, const char *dir, run *out, pid_t *children) {
@@ -366,7 +393,10 @@ static void run_schedules(const setting *s, uint64_t first_seed, uint64_t count,
             first = r.ranks[0];
             saved = r.saved;
         }
-        if (!is_same(&r, &first, saved)) complain("other numbers", &r, 0);
+        if (!r.saved)
+            complain("no checkpoint", &r, 0);
+        else if (!is_same(&r, &first, saved))
+            complain(r.saved == saved ? "other losses or norms" : "another checkpoint", &r, 0);
     }
     printf("%llu schedules: %d problems, losses %.9g %.9g\n", (unsigned long long)count, problems, first.losses[0],
            first.losses[1]);
@@ -489,7 +519,7 @@ int main(int argument_count, char **arguments) {
         } else
             find_word(key, modes);
     }
-    if (s.ranks < 1 || s.ranks > RANKS) find_word("--ranks", modes);
+    if (s.ranks < 1 || s.ranks > RANKS || BATCH % s.ranks) find_word("--ranks", modes);
     outcome *shared = mmap(NULL, RANKS * sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (shared == MAP_FAILED) return 1;
     if (mode == 0) run_schedules(&s, first_seed, seeds, shared);
