@@ -5,6 +5,8 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 /* Where the program has the software device; declared here since other programs are built without its headers. */
 void softcuda_restart(uint64_t seed, int order) __attribute__((weak));
@@ -13,6 +15,21 @@ size_t softcuda_print_reports(void) __attribute__((weak));
 
 static const double NAP_MS = 0.05;
 enum { COUNTER_UNITS = 2 }; /* before the link's */
+
+bool link_rig_is_soft(void) { return softcuda_restart != NULL; }
+
+bool link_rig_can(const shd_link_ops *link, int32_t ranks) {
+    int32_t count = 0;
+    int status;
+    if (!shd_device_backend() || link_rig_is_soft()) return true;
+    pid_t child = fork();
+    if (child == 0) {
+        (void)shd_device_backend()->count(&count);
+        _exit(count < 100 ? count : 100);
+    }
+    if (waitpid(child, &status, 0) != child || !WIFEXITED(status)) return false;
+    return WEXITSTATUS(status) >= (link == &shd_link_staged ? 1 : ranks);
+}
 
 void link_rig_restart(uint64_t seed, bool one_kernel) {
     if (softcuda_restart) softcuda_restart(seed, 0);
@@ -27,7 +44,9 @@ void link_rig_fail_at(const char *function, uint64_t nth, int code) {
 
 static sherd_status open_device(link_rig *rig) {
     rig->ops = shd_device_backend() ? shd_device_backend() : &slow_device_ops;
-    SHD_TRY(rig->ops->open(&(shd_device_config){.index = 0}, &rig->device));
+    int32_t count = 1;
+    if (shd_device_backend()) SHD_TRY(rig->ops->count(&count));
+    SHD_TRY(rig->ops->open(&(shd_device_config){.index = rig->mesh.rank % count}, &rig->device));
     SHD_TRY(rig->ops->create_stream(rig->device, "test", false, &rig->stream));
     SHD_TRY(rig->ops->create_event(rig->device, &rig->event));
     for (int lane = 0; lane < SHD_LANES; lane++) {

@@ -29,6 +29,11 @@ typedef struct link_rig {
     int32_t device_block_count, pinned_block_count;
 } link_rig;
 
+/* Whether the program has the software device. */
+bool link_rig_is_soft(void);
+/* Whether so many ranks can be linked here: NCCL wants a GPU for each, the other one for all. Test devices are enough for
+ * any. Forks, so that this process may fork ranks afterwards: CUDA does not outlive that. */
+bool link_rig_can(const shd_link_ops *link, int32_t ranks);
 /* For the test's process, before it has ranks: how devices of the software's make run from now on. `one_kernel`: they
  * run one communication kernel at a time, as a crowded device would. */
 void link_rig_restart(uint64_t seed, bool one_kernel);

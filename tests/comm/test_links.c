@@ -167,8 +167,10 @@ static const shd_link_ops *link_of(int index) { return index == 0 ? &shd_link_st
 static void run_everywhere(int32_t world, rank_fn body, job *work) {
     for (int i = 0; i < 2; i++) {
         work->link = link_of(i);
-        if (!work->link) continue;
-        for (int style = AS_THREADS; style <= AS_PROCESSES; style++) {
+        if (!work->link || !link_rig_can(work->link, world)) continue;
+        /* A process that has used a GPU cannot fork others that do. */
+        for (int style = shd_device_backend() && !link_rig_is_soft() ? AS_PROCESSES : AS_THREADS; style <= AS_PROCESSES;
+             style++) {
             ranks_new_name(work->name, sizeof work->name);
             link_rig_restart(work->seed, work->seed % 2);
             ranks_result result = ranks_run((rank_style)style, world, body, work, 60);
@@ -237,7 +239,7 @@ static int fault_body(int32_t rank, int32_t world, void *argument) {
 static void play_fault(const shd_link_ops *link, fault what, sherd_status expected, const char *word) {
     bad_job bad = {.job = {.link = link, .replicas = 1, .link_bytes = 4000, .timeout_s = what == HANGS ? 0.5 : 20},
                    .fault = what};
-    if (!link) return;
+    if (!link || !link_rig_can(link, 3)) return;
     ranks_new_name(bad.job.name, sizeof bad.job.name);
     ranks_result result = ranks_run(AS_PROCESSES, 3, fault_body, &bad, 20);
     cr_assert_eq(result.code[0], 50 + (int)expected % 50, "%s: code %d: %s", link->name, result.code[0],
@@ -311,7 +313,7 @@ Test(links, tell_what_the_library_says_and_end_on_all_ranks, .timeout = 60) {
     static const char *const functions[] = {"ncclGetUniqueId", "ncclCommInitRankConfig", "ncclCommSplit",
                                             "ncclAllGather",   "ncclGroupStart",         "ncclSend",
                                             "ncclRecv",        "ncclGroupEnd",           "ncclAsyncError"};
-    if (!shd_link_library()) return;
+    if (!shd_link_library() || !link_rig_is_soft()) return;
     for (size_t f = 0; f < sizeof functions / sizeof *functions; f++)
         cr_assert_gt(fail_each_call(functions[f]), 0, "%s is not called", functions[f]);
 }
@@ -319,7 +321,7 @@ Test(links, tell_what_the_library_says_and_end_on_all_ranks, .timeout = 60) {
 /* A GPU would hang or compute nonsense; comms compare what ranks announce before it comes to that. */
 Test(links, the_software_device_tells_when_ranks_give_nccl_different_calls, .timeout = 60) {
     bad_job bad = {.job = {.link = shd_link_library(), .replicas = 1}, .fault = BEGINS_ANOTHER};
-    if (!bad.job.link) return;
+    if (!bad.job.link || !link_rig_is_soft()) return;
     ranks_new_name(bad.job.name, sizeof bad.job.name);
     ranks_result result = ranks_run(AS_PROCESSES, 3, fault_body, &bad, 20);
     bool was_told = false;
@@ -335,7 +337,7 @@ Test(links, refuse_what_they_cannot_move, .timeout = 60) {
         link_rig rig;
         job work = {.link = link_of(i), .replicas = 1};
         static const int64_t sizes[][2] = {{6, 8}, {8, 6}, {-4, 4}, {12, 8}}; /* bytes, part_bytes */
-        if (!work.link) continue;
+        if (!work.link || !link_rig_can(work.link, 1)) continue;
         cr_assert_eq(open_rig(&rig, 0, 1, &work), SHERD_OK);
         for (int s = 0; s < 4; s++)
             cr_assert_eq(work.link->begin(rig.open, SHD_LANE_GATHER,
