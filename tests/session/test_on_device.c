@@ -1,8 +1,7 @@
 /* Training on the software device, against the brute-force trainer, bit for bit: what brackets do is enqueued, and checks
  * when it runs that what is lent is what must be there then. The device tells of whatever no event orders. */
-#include "runtime/base/dtype.h"
+#include "session/toy_later.h"
 #include "support/ranks.h"
-#include "support/toy.h"
 #include "tests/softcuda/softcuda.h"
 #include "tests/support/scratch.h"
 
@@ -10,74 +9,8 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
-enum { BATCH = 12, STEPS = 3, MOST_ACCESSES = 2 * TOY_TENSORS + 8 };
-
-/* --- brackets that run later -------------------------------------------------------------------------------------- */
-
-typedef struct later_work {
-    toy_work work;
-    const void *parameters[TOY_TENSORS];
-    float *gradients[TOY_TENSORS];
-    void *outputs[TOY_UNITS], *activations[TOY_UNITS], *remade[TOY_UNITS];
-    atomic_int *line; /* of the first expectation that failed */
-} later_work;
-
-static softcuda_progress run_later(void *state) {
-    later_work *later = state;
-    int none = 0, line = toy_do(&later->work);
-    if (line) atomic_compare_exchange_strong(later->line, &none, line);
-    return SOFTCUDA_DONE;
-}
-
-static void add(softcuda_access *all, size_t *count, const void *memory, int64_t bytes, bool writes) {
-    if (memory && bytes > 0)
-        all[(*count)++] = (softcuda_access){.memory = memory, .bytes = (size_t)bytes, .writes = writes};
-}
-
-static size_t list_accesses(const later_work *later, softcuda_access *all) {
-    const sherd_view *view = &later->work.view;
-    const sherd_unit *unit = &toy_model()->units[view->unit];
-    const bool makes = !later->work.backward;
-    size_t count = 0;
-    for (int32_t t = 0; t < TOY_TENSORS; t++) {
-        add(all, &count, later->parameters[t], toy_count(t) * shd_dtype_bytes(later->work.before->precision), false);
-        add(all, &count, later->gradients[t], toy_count(t) * (int64_t)sizeof(float), true);
-    }
-    add(all, &count, later->outputs[view->unit], unit->output_bytes, makes && !view->again);
-    add(all, &count, later->activations[view->unit], unit->activation_bytes, makes && !view->part_again);
-    add(all, &count, later->remade[view->unit], unit->remade_bytes, makes);
-    add(all, &count, view->scratch, toy_model()->scratch_bytes, true);
-    return count;
-}
-
-/* A toy_run_fn; `user` is where a failed expectation leaves its line. */
-static int enqueue(const toy_work *work, void *user) {
-    later_work *later = calloc(1, sizeof *later);
-    softcuda_access accesses[MOST_ACCESSES];
-    later->work = *work;
-    later->line = user;
-    memcpy(later->parameters, work->view.parameters, sizeof later->parameters);
-    memcpy(later->gradients, work->view.gradients, sizeof later->gradients);
-    memcpy(later->outputs, work->view.outputs, sizeof later->outputs);
-    memcpy(later->activations, work->view.activations, sizeof later->activations);
-    memcpy(later->remade, work->view.remade, sizeof later->remade);
-    later->work.view.parameters = later->parameters;
-    later->work.view.gradients = later->gradients;
-    later->work.view.outputs = later->outputs;
-    later->work.view.activations = later->activations;
-    later->work.view.remade = later->remade;
-    softcuda_operation operation = {.name = work->backward ? "toy backward" : "toy forward",
-                                    .run = run_later,
-                                    .drop = free,
-                                    .state = later,
-                                    .accesses = accesses,
-                                    .access_count = list_accesses(later, accesses),
-                                    .is_instrumented = true};
-    EXPECT(softcuda_enqueue(work->view.stream, &operation) == cudaSuccess);
-    return 0;
-}
+enum { BATCH = 12, STEPS = 3 };
 
 /* --- training ----------------------------------------------------------------------------------------------------- */
 
@@ -85,7 +18,7 @@ static int take_steps(sherd_session *session, const sherd_options *options, toy_
     EXPECT(sherd_session_fill(session, toy_fill, NULL) == SHERD_OK);
     for (int step = 0; step < STEPS; step++) {
         sherd_step_result result;
-        int line = toy_step_by(session, oracle, options, enqueue, failed, &result);
+        int line = toy_step_by(session, oracle, options, toy_enqueue, failed, &result);
         if (line == 0) line = atomic_load(failed);
         if (line) return line;
         toy_oracle_step(oracle, BATCH, 0.125f);
@@ -193,7 +126,7 @@ typedef struct passage {
 static int take_one(sherd_session *session, const passage *part, const sherd_options *options, toy_oracle *oracle) {
     sherd_step_result result;
     atomic_int failed = 0;
-    int line = part->on_device ? toy_step_by(session, oracle, options, enqueue, &failed, &result)
+    int line = part->on_device ? toy_step_by(session, oracle, options, toy_enqueue, &failed, &result)
                                : toy_step(session, oracle, options, &result);
     toy_oracle_step(oracle, BATCH, 0.125f);
     return line ? line : atomic_load(&failed);
