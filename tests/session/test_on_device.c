@@ -115,6 +115,94 @@ Test(on_device, waits_that_are_left_out_are_told, .timeout = 120) {
     cr_assert_geq(told, TOLD);
 }
 
+/* --- the same numbers as on the host ------------------------------------------------------------------------------ */
+
+typedef struct numbers {
+    bool on_device;
+    sherd_step_result results[STEPS]; /* rank 0's */
+} numbers;
+
+static int enqueue_unchecked(const toy_work *work, void *line) {
+    toy_work unchecked = *work;
+    unchecked.unchecked = true;
+    return toy_enqueue(&unchecked, line);
+}
+
+static int do_unchecked(const toy_work *work, void *line) {
+    toy_work unchecked = *work;
+    (void)line;
+    unchecked.unchecked = true;
+    return toy_do(&unchecked);
+}
+
+/* The oracle tells samples and types alone. */
+static int tell_numbers(void *user, const sherd_options *options) {
+    numbers *told = user;
+    sherd_session *session;
+    toy_oracle oracle;
+    atomic_int failed = 0;
+    int line = 0;
+    EXPECT(sherd_session_create(options, toy_model(), &session) == SHERD_OK);
+    toy_oracle_init(&oracle);
+    oracle.precision = options->precision;
+    if (sherd_session_fill(session, toy_fill, NULL) != SHERD_OK) line = __LINE__;
+    for (int step = 0; step < STEPS && line == 0; step++) {
+        sherd_step_result result;
+        line = toy_step_by(session, &oracle, options, told->on_device ? enqueue_unchecked : do_unchecked, &failed,
+                           &result);
+        oracle.sample += BATCH;
+        if (options->rank == 0) told->results[step] = result;
+    }
+    sherd_session_destroy(session);
+    toy_oracle_fini(&oracle);
+    return line ? line : atomic_load(&failed);
+}
+
+static void compare_with_host(const char *what, sherd_options options, int ranks) {
+    numbers host = {.on_device = false}, device = {.on_device = true};
+    sherd_options on_host = options;
+    on_host.device = SHERD_DEVICE_CPU;
+    on_host.gather = SHERD_GATHER_COPY;
+    softcuda_restart((uint64_t)ranks, SOFTCUDA_RANDOM);
+    cr_assert_eq(run_ranks(ranks, &on_host, tell_numbers, &host), 0, "%s", what);
+    cr_assert_eq(run_ranks(ranks, &options, tell_numbers, &device), 0, "%s", what);
+    for (int step = 0; step < STEPS; step++) {
+        const sherd_step_result *a = &host.results[step], *b = &device.results[step];
+        cr_assert(a->loss == b->loss && a->grad_norm == b->grad_norm && a->param_norm == b->param_norm,
+                  "%s, step %d: norms %.17g and %.17g, %.17g and %.17g", what, step, a->grad_norm, b->grad_norm,
+                  a->param_norm, b->param_norm);
+        cr_assert(a->loss_scale == b->loss_scale && a->skipped == b->skipped && a->lr == b->lr, "%s, step %d", what,
+                  step);
+    }
+    cr_assert_eq(softcuda_report_count(), 0, "%s: %s", what, softcuda_report(0));
+}
+
+Test(on_device, every_optimizer_has_the_bits_that_it_has_on_the_host, .timeout = 120) {
+    static const struct {
+        const char *name;
+        sherd_optimizer_kind kind;
+        double momentum, clip;
+        sherd_dtype precision;
+    } kinds[] = {
+        {"adamw", SHERD_ADAMW, 0, 0.5, SHERD_FP32},           {"adamw without a bound", SHERD_ADAMW, 0, 0, SHERD_FP32},
+        {"adam, bf16", SHERD_ADAM, 0, 0.5, SHERD_BF16},       {"lion, bf16", SHERD_LION, 0, 0, SHERD_BF16},
+        {"sgd with momentum", SHERD_SGD, 0.9, 0, SHERD_FP32}, {"adamw, fp16", SHERD_ADAMW, 0, 0.5, SHERD_FP16},
+    };
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+        for (int stage = 0; stage <= 3; stage++) {
+            sherd_options options = device_options(2, stage, SHERD_LINK_STAGED);
+            options.optimizer.kind = kinds[i].kind;
+            options.optimizer.momentum = kinds[i].momentum;
+            options.optimizer.weight_decay = 0.01;
+            options.optimizer.lr = 0.01;
+            options.clip = kinds[i].clip;
+            options.precision = kinds[i].precision;
+            options.loss_scale.initial = 1024;
+            options.loss_scale.growth_interval = 1;
+            compare_with_host(kinds[i].name, options, 2);
+        }
+}
+
 /* --- checkpoints -------------------------------------------------------------------------------------------------- */
 
 /* Steps of a session that the oracle goes along with, on the device or not. */

@@ -175,7 +175,7 @@ static void write_gradients(const sherd_view *view, sherd_dtype precision, int64
 }
 
 int toy_do(const toy_work *work) {
-    int line = check_view(&work->view, work->before, work->view.unit, work->backward);
+    int line = work->unchecked ? 0 : check_view(&work->view, work->before, work->view.unit, work->backward);
     if (line == 0 && work->backward) write_gradients(&work->view, work->before->precision, work->sample);
     return line;
 }

@@ -43,10 +43,11 @@ int toy_step(sherd_session *session, const toy_oracle *before, const sherd_optio
 typedef struct toy_work {
     sherd_view view;
     bool backward;
+    bool unchecked; /* whatever is lent is taken */
     int64_t sample;
     const toy_oracle *before;
 } toy_work;
-/* Checks what is lent, and writes gradients. Returns 0 or a line number. */
+/* Checks what is lent, and writes gradients made from it. Returns 0 or a line number. */
 int toy_do(const toy_work *work);
 /* The same step, with every bracket's work handed to `run` instead, which may do it later, in the same order; what it is
  * lent is copied there. */
