@@ -201,7 +201,7 @@ Test(links, move_more_than_they_were_told_of, .timeout = 120) {
 
 /* --- what goes wrong ---------------------------------------------------------------------------------------------- */
 
-typedef enum fault { DIES, HANGS, BEGINS_ANOTHER } fault;
+typedef enum fault { DIES, HANGS, BEGINS_ANOTHER, SWAPS_LANES } fault;
 
 typedef struct bad_job {
     job job;
@@ -217,7 +217,9 @@ static int fault_body(int32_t rank, int32_t world, void *argument) {
         .transfer = {.kind = SHD_TRANSFER_GATHER, .scope = SHD_SCOPE_GROUP, .bytes = 4000 * world, .part_bytes = 4000},
         .to_bytes = 4000 * world};
     if (open_rig(&rig, rank, world, &bad->job)) return 1;
-    if (prepare(&rig, &good, 0)) return 2;
+    drawn pair[] = {good, good}; /* a transfer on each lane, the last that is begun */
+    pair[1].lane = SHD_LANE_REDUCE;
+    if (prepare(&rig, &good, 0) || prepare(&rig, &pair[0], 1) || prepare(&rig, &pair[1], 2)) return 2;
     for (int i = 0; i < 3; i++)
         if (run_all(&rig, &good, 1)) return 3;
     if (rank == 1 && bad->fault == DIES) _exit(9);
@@ -225,8 +227,13 @@ static int fault_body(int32_t rank, int32_t world, void *argument) {
         usleep(1500000);
         _exit(9);
     }
-    if (rank == 1 && bad->fault == BEGINS_ANOTHER) good.transfer.bytes -= 4;
-    sherd_status status = run_all(&rig, &good, 1);
+    if (rank == 1 && bad->fault == BEGINS_ANOTHER) pair[0].transfer.bytes -= 4;
+    if (rank == 1 && bad->fault == SWAPS_LANES) {
+        drawn first = pair[0];
+        pair[0] = pair[1];
+        pair[1] = first;
+    }
+    sherd_status status = run_all(&rig, pair, 2);
     if (status == SHERD_OK) return 4;
     char cause[RANKS_TEXT];
     snprintf(cause, sizeof cause, "%s", sherd_last_error());
@@ -319,8 +326,8 @@ Test(links, tell_what_the_library_says_and_end_on_all_ranks, .timeout = 60) {
 }
 
 /* A GPU would hang or compute nonsense; comms compare what ranks announce before it comes to that. */
-Test(links, the_software_device_tells_when_ranks_give_nccl_different_calls, .timeout = 60) {
-    bad_job bad = {.job = {.link = shd_link_library(), .replicas = 1}, .fault = BEGINS_ANOTHER};
+static void play_disagreement(fault what) {
+    bad_job bad = {.job = {.link = shd_link_library(), .replicas = 1}, .fault = what};
     if (!bad.job.link || !link_rig_is_soft()) return;
     ranks_new_name(bad.job.name, sizeof bad.job.name);
     ranks_result result = ranks_run(AS_PROCESSES, 3, fault_body, &bad, 20);
@@ -330,6 +337,14 @@ Test(links, the_software_device_tells_when_ranks_give_nccl_different_calls, .tim
         was_told |= strstr(result.text[rank], "NCCL says 'internal error'") != NULL;
     }
     cr_assert(was_told);
+}
+
+Test(links, the_software_device_tells_when_ranks_give_nccl_different_calls, .timeout = 60) {
+    play_disagreement(BEGINS_ANOTHER);
+}
+
+Test(links, the_software_device_tells_when_ranks_call_nccl_in_different_orders, .timeout = 60) {
+    play_disagreement(SWAPS_LANES);
 }
 
 Test(links, refuse_what_they_cannot_move, .timeout = 60) {

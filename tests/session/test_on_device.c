@@ -101,7 +101,7 @@ Test(on_device, half_precision_is_lent_and_exchanged_rounded, .timeout = 60) {
 
 /* Streams wait for more than they must here and there, so not every wait that is left out can be told; many must. */
 Test(on_device, waits_that_are_left_out_are_told, .timeout = 120) {
-    enum { WAITS = 20, STEP = 17, TOLD = 4 };
+    enum { WAITS = 30, STEP = 11, TOLD = 3 };
     int told = 0;
     for (int i = 0; i < WAITS; i++) {
         softcuda_restart((uint64_t)i, SOFTCUDA_RANDOM);

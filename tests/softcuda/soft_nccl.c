@@ -78,6 +78,7 @@ static struct ncclComm *join(const char *name, int size, int rank, bool is_block
         this_host->next = hosts;
         hosts = this_host;
     }
+    if (this_host->communicators++ == 0) this_host->launched = this_host->started = 0;
     snprintf(communicator->name, sizeof communicator->name, "%s", name);
     communicator->shared = memory;
     communicator->shared_bytes = bytes;
@@ -98,6 +99,7 @@ static struct ncclComm *join(const char *name, int size, int rank, bool is_block
 
 void soft_nccl_release(struct ncclComm *communicator) {
     if (--communicator->references > 0) return;
+    communicator->host->communicators--;
     softcuda_unwatch_progress((const volatile uint64_t *)&communicator->shared->progress);
     munmap(communicator->shared, communicator->shared_bytes);
     free(communicator);
@@ -160,10 +162,12 @@ static bool has_launched(struct ncclComm *communicator) {
 
 static void report_quarrel(struct ncclComm *communicator) {
     const soft_nccl_quarrel *quarrel = &communicator->quarrel;
-    softcuda_add_report(
-        "nccl: rank %d has %s of %llu bytes where rank %d has %s of %llu, in communicator %s", communicator->rank,
-        soft_nccl_call_name((int)quarrel->ours.call), (unsigned long long)quarrel->ours.bytes, quarrel->peer,
-        soft_nccl_call_name((int)quarrel->theirs.call), (unsigned long long)quarrel->theirs.bytes, communicator->name);
+    const soft_nccl_heading *ours = &quarrel->ours, *theirs = &quarrel->theirs;
+    softcuda_add_report("nccl: rank %d has %s of %llu bytes, its call %llu, where rank %d has %s of %llu, its call "
+                        "%llu, in communicator %s",
+                        communicator->rank, soft_nccl_call_name((int)ours->call), (unsigned long long)ours->bytes,
+                        (unsigned long long)ours->launch, quarrel->peer, soft_nccl_call_name((int)theirs->call),
+                        (unsigned long long)theirs->bytes, (unsigned long long)theirs->launch, communicator->name);
     communicator->quarrel.is_there = false;
 }
 

@@ -39,6 +39,7 @@ typedef struct soft_nccl_shared {
 
 /* The host that calls for a rank: a thread. */
 typedef struct soft_nccl_host {
+    int communicators;           /* that are there; with the first of them counts begin anew */
     uint64_t launched, started;  /* kernels of all its communicators */
     const void *resident;        /* the one that runs, where only one may */
     struct soft_nccl_host *next; /* of all; they stay, since kernels may outlive their thread */
@@ -54,9 +55,11 @@ typedef enum soft_nccl_job {
 
 struct soft_nccl_kernel;
 
-/* What comes before a part's bytes, so that both sides know that they mean the same. */
+/* What comes before a part's bytes, so that both sides know that they mean the same: ranks call in one order over all their
+ * communicators, or may lock each other out. */
 typedef struct soft_nccl_heading {
     uint64_t call, bytes;
+    uint64_t launch; /* the kernel's number among the host's */
 } soft_nccl_heading;
 
 /* A part whose sides mean something else. */

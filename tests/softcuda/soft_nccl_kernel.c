@@ -33,15 +33,16 @@ static void take(soft_nccl_ring *ring, void *to, size_t bytes) {
 
 static size_t least(size_t a, size_t b) { return a < b ? a : b; }
 
-static soft_nccl_heading heading_of(const soft_nccl_part *part) {
-    return (soft_nccl_heading){.call = (uint64_t)part->call, .bytes = part->bytes};
+static soft_nccl_heading heading_of(const soft_nccl_kernel *kernel, const soft_nccl_part *part) {
+    return (soft_nccl_heading){.call = (uint64_t)part->call, .bytes = part->bytes, .launch = kernel->launch};
 }
 
-static void give_some(const struct ncclComm *communicator, soft_nccl_part *part) {
+static void give_some(const soft_nccl_kernel *kernel, soft_nccl_part *part) {
+    const struct ncclComm *communicator = kernel->communicator;
     soft_nccl_ring *ring = ring_of(communicator, communicator->rank, part->peer);
     if (!part->has_met) {
         if (room_in(ring) < sizeof part->heading) return;
-        part->heading = heading_of(part);
+        part->heading = heading_of(kernel, part);
         give(ring, &part->heading, sizeof part->heading);
         part->has_met = true;
     }
@@ -52,16 +53,18 @@ static void give_some(const struct ncclComm *communicator, soft_nccl_part *part)
     part->is_done = part->end > 0 && atomic_load(&ring->taken) >= part->end;
 }
 
-static void take_some(struct ncclComm *communicator, soft_nccl_part *part) {
+static void take_some(soft_nccl_kernel *kernel, soft_nccl_part *part) {
+    struct ncclComm *communicator = kernel->communicator;
     soft_nccl_ring *ring = ring_of(communicator, part->peer, communicator->rank);
     size_t there = SOFT_NCCL_RING_BYTES - room_in(ring);
     if (!part->has_met) {
-        soft_nccl_heading ours = heading_of(part);
+        soft_nccl_heading ours = heading_of(kernel, part);
         if (there < sizeof ours) return;
         take(ring, &part->heading, sizeof part->heading);
         there -= sizeof ours;
         part->has_met = true;
-        if (part->heading.call != ours.call || part->heading.bytes != ours.bytes) {
+        if (part->heading.call != ours.call || part->heading.bytes != ours.bytes ||
+            part->heading.launch != ours.launch) {
             communicator->quarrel = (soft_nccl_quarrel){part->peer, ours, part->heading, true};
             communicator->failure = ncclInternalError;
             return;
@@ -83,12 +86,12 @@ static bool is_blocked(const soft_nccl_kernel *kernel, size_t index) {
     return false;
 }
 
-static void move(struct ncclComm *communicator, soft_nccl_part *part) {
+static void move(soft_nccl_kernel *kernel, soft_nccl_part *part) {
     size_t moved = part->moved;
     bool had_met = part->has_met;
     switch (part->kind) {
-    case SOFT_NCCL_GIVE: give_some(communicator, part); break;
-    case SOFT_NCCL_TAKE: take_some(communicator, part); break;
+    case SOFT_NCCL_GIVE: give_some(kernel, part); break;
+    case SOFT_NCCL_TAKE: take_some(kernel, part); break;
     case SOFT_NCCL_COPY:
         memmove(part->to, part->from, part->bytes);
         part->is_done = true;
@@ -100,7 +103,7 @@ static void move(struct ncclComm *communicator, soft_nccl_part *part) {
         break;
     }
     if (part->is_done || part->moved != moved || part->has_met != had_met)
-        atomic_fetch_add(&communicator->shared->progress, 1);
+        atomic_fetch_add(&kernel->communicator->shared->progress, 1);
 }
 
 static bool is_set(const char *variable) {
@@ -128,7 +131,7 @@ static softcuda_progress run(void *state) {
     bool all = true;
     for (size_t i = 0; i < kernel->part_count; i++) {
         if (communicator->is_aborted || communicator->failure != ncclSuccess) break;
-        if (!kernel->parts[i].is_done && !is_blocked(kernel, i)) move(communicator, &kernel->parts[i]);
+        if (!kernel->parts[i].is_done && !is_blocked(kernel, i)) move(kernel, &kernel->parts[i]);
         all &= kernel->parts[i].is_done;
     }
     bool has_ended = communicator->is_aborted || communicator->failure != ncclSuccess;
