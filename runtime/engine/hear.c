@@ -49,14 +49,8 @@ static void take_terms(shd_engine *engine) {
     device->late_count = 0;
 }
 
-static sherd_status await_compute(shd_engine *engine) {
-    shd_engine_device *device = engine->device;
-    device->place.ops->record(shd_device_stream(engine, SHD_QUEUE_COMPUTE), device->heard);
-    return shd_device_await(engine, device->heard, "the device");
-}
-
 sherd_status shd_device_hear_terms(shd_engine *engine) {
-    SHD_TRY(await_compute(engine));
+    SHD_TRY(shd_device_await_compute(engine, "the device"));
     take_terms(engine);
     return SHERD_OK;
 }

@@ -42,6 +42,7 @@ static void round_masters(shd_engine *engine) {
 
 sherd_status shd_engine_take_values(shd_engine *engine) {
     if (!engine->device) return SHERD_OK;
+    shd_device_settle(engine, SHD_QUEUE_COMPUTE);
     copy_all(engine, true);
     round_masters(engine);
     return engine->device->place.ops->status(engine->device->place.device);
@@ -49,10 +50,9 @@ sherd_status shd_engine_take_values(shd_engine *engine) {
 
 sherd_status shd_engine_show_values(shd_engine *engine) {
     if (!engine->device) return SHERD_OK;
-    shd_engine_device *device = engine->device;
+    shd_device_settle(engine, SHD_QUEUE_COMPUTE);
     copy_all(engine, false);
-    device->place.ops->record(shd_device_stream(engine, SHD_QUEUE_COMPUTE), device->heard);
-    return shd_device_await(engine, device->heard, "the copy of parameters");
+    return shd_device_await_compute(engine, "the copy of parameters");
 }
 
 /* --- saving ------------------------------------------------------------------------------------------------------- */
@@ -72,9 +72,10 @@ void shd_device_save(shd_engine *engine, const shd_instruction *instruction) {
         storage->save(storage->user, unit);
         return;
     }
+    shd_device_order(engine, instruction);
     for (int32_t b = 0; b < plan->buffer_count; b++)
         if (is_of_unit(plan, &plan->buffers[b], unit)) copy(engine, SHD_QUEUE_COPY, &plan->buffers[b], false);
-    device->place.ops->record(shd_device_stream(engine, SHD_QUEUE_COPY), device->save_events[unit]);
+    shd_device_record(engine, SHD_QUEUE_COPY, &device->save_marks[unit]);
     device->copying[unit] = true;
 }
 
@@ -83,10 +84,11 @@ void shd_device_pass_saves(shd_engine *engine) {
     shd_engine_device *device = engine->device;
     const shd_engine_place *place = &device->place;
     for (int32_t u = 0; u < engine->config.plan->unit_count; u++) {
-        if (!device->copying[u] || !place->ops->reached(device->save_events[u])) continue;
+        if (!device->copying[u] || !place->ops->reached(device->save_marks[u].event)) continue;
         /* After a failure nothing that is there can be trusted: the session is about to end. */
         if (place->ops->status(place->device) != SHERD_OK) return;
         device->copying[u] = false;
+        shd_device_passed(engine, &device->save_marks[u]);
         storage->save(storage->user, u);
     }
 }

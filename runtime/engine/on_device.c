@@ -8,19 +8,19 @@
 
 /* --- life --------------------------------------------------------------------------------------------------------- */
 
-static sherd_status create_events(const shd_engine *engine, int32_t count, shd_event ***out) {
+static sherd_status create_marks(const shd_engine *engine, int32_t count, shd_mark **out) {
     const shd_engine_place *place = &engine->device->place;
-    shd_event **events = shd_alloc((size_t)count, sizeof *events);
-    if (!events) return shd_fail(SHERD_MEMORY, "no memory for %d events", count);
-    *out = events;
-    for (int32_t i = 0; i < count; i++) SHD_TRY(place->ops->create_event(place->device, &events[i]));
+    shd_mark *marks = shd_alloc((size_t)count, sizeof *marks);
+    if (!marks) return shd_fail(SHERD_MEMORY, "no memory for %d events", count);
+    *out = marks;
+    for (int32_t i = 0; i < count; i++) SHD_TRY(place->ops->create_event(place->device, &marks[i].event));
     return SHERD_OK;
 }
 
-static void destroy_events(const shd_engine *engine, int32_t count, shd_event **events) {
-    for (int32_t i = 0; events && i < count; i++)
-        if (events[i]) engine->device->place.ops->destroy_event(events[i]);
-    shd_free(events);
+static void destroy_marks(const shd_engine *engine, int32_t count, shd_mark *marks) {
+    for (int32_t i = 0; marks && i < count; i++)
+        if (marks[i].event) engine->device->place.ops->destroy_event(marks[i].event);
+    shd_free(marks);
 }
 
 sherd_status shd_device_begin(shd_engine *engine, int32_t longest_program) {
@@ -29,26 +29,26 @@ sherd_status shd_device_begin(shd_engine *engine, int32_t longest_program) {
     if (!device) return shd_fail(SHERD_MEMORY, "no memory for an engine on a device");
     engine->device = device;
     device->place = *engine->config.place;
-    device->event_count = longest_program;
+    device->mark_count = longest_program;
     device->raised = shd_alloc(SHD_COUNTERS * (size_t)units, sizeof *device->raised);
     device->copying = shd_alloc((size_t)units, sizeof *device->copying);
     if (!device->raised || !device->copying) return shd_fail(SHERD_MEMORY, "no memory for an engine on a device");
-    SHD_TRY(create_events(engine, longest_program, &device->events));
-    SHD_TRY(create_events(engine, SHD_COUNTERS * units, &device->signal_events));
-    SHD_TRY(create_events(engine, units, &device->save_events));
-    SHD_TRY(device->place.ops->create_event(device->place.device, &device->begun));
-    return device->place.ops->create_event(device->place.device, &device->heard);
+    SHD_TRY(create_marks(engine, longest_program, &device->marks));
+    SHD_TRY(create_marks(engine, SHD_COUNTERS * units, &device->signal_marks));
+    SHD_TRY(create_marks(engine, units, &device->save_marks));
+    SHD_TRY(device->place.ops->create_event(device->place.device, &device->begun.event));
+    return device->place.ops->create_event(device->place.device, &device->heard.event);
 }
 
 void shd_device_end(shd_engine *engine) {
     shd_engine_device *device = engine->device;
     if (!device) return;
     const int32_t units = engine->config.plan->unit_count;
-    destroy_events(engine, device->event_count, device->events);
-    destroy_events(engine, SHD_COUNTERS * units, device->signal_events);
-    destroy_events(engine, units, device->save_events);
-    if (device->begun) device->place.ops->destroy_event(device->begun);
-    if (device->heard) device->place.ops->destroy_event(device->heard);
+    destroy_marks(engine, device->mark_count, device->marks);
+    destroy_marks(engine, SHD_COUNTERS * units, device->signal_marks);
+    destroy_marks(engine, units, device->save_marks);
+    if (device->begun.event) device->place.ops->destroy_event(device->begun.event);
+    if (device->heard.event) device->place.ops->destroy_event(device->heard.event);
     shd_free(device->copying);
     shd_free(device->raised);
     shd_free(device);
@@ -61,17 +61,61 @@ shd_stream *shd_device_stream(const shd_engine *engine, shd_queue_id queue) {
     return engine->device->place.streams[queue];
 }
 
+void shd_device_record(shd_engine *engine, shd_queue_id queue, shd_mark *mark) {
+    shd_engine_device *device = engine->device;
+    int64_t *clock = device->clocks[queue];
+    mark->queue = queue;
+    mark->number = ++clock[queue];
+    memcpy(mark->passed, clock, sizeof mark->passed);
+    device->place.ops->record(shd_device_stream(engine, queue), mark->event);
+}
+
+static void learn(int64_t *clock, const int64_t *other) {
+    for (int32_t q = 0; q < SHD_QUEUES; q++)
+        if (other[q] > clock[q]) clock[q] = other[q];
+}
+
+void shd_device_passed(shd_engine *engine, const shd_mark *mark) { learn(engine->device->host_clock, mark->passed); }
+
+void shd_device_follow(shd_engine *engine, shd_queue_id queue, const shd_mark *mark) {
+    shd_engine_device *device = engine->device;
+    shd_mark *pending = &device->pending[queue][mark->queue];
+    if (mark->number > pending->number) *pending = *mark;
+}
+
+/* A later mark of a stream may follow what an earlier one of another stands for, never the other way round: so the one that
+ * knows most comes first. */
+static shd_mark *pick_pending(shd_engine_device *device, shd_queue_id queue) {
+    shd_mark *best = NULL;
+    for (int32_t q = 0; q < SHD_QUEUES; q++) {
+        shd_mark *mark = &device->pending[queue][q];
+        if (mark->number > 0 && (!best || mark->passed[best->queue] >= best->number)) best = mark;
+    }
+    return best;
+}
+
+void shd_device_settle(shd_engine *engine, shd_queue_id queue) {
+    shd_engine_device *device = engine->device;
+    int64_t *clock = device->clocks[queue];
+    learn(clock, device->host_clock);
+    for (shd_mark *mark; (mark = pick_pending(device, queue)); mark->number = 0) {
+        if (clock[mark->queue] >= mark->number) continue;
+        device->place.ops->await(shd_device_stream(engine, queue), mark->event);
+        learn(clock, mark->passed);
+    }
+}
+
 void shd_device_begin_run(shd_engine *engine) {
     shd_engine_device *device = engine->device;
     const shd_device_ops *ops = device->place.ops;
     const shd_plan *plan = engine->config.plan;
     shd_stream *compute = shd_device_stream(engine, SHD_QUEUE_COMPUTE);
+    shd_device_settle(engine, SHD_QUEUE_COMPUTE);
     if (engine->program->kind == SHD_PROGRAM_TRAIN && plan->sums_buffer >= 0)
         ops->clear(compute, shd_engine_address(engine, plan->sums_buffer), plan->buffers[plan->sums_buffer].bytes);
     /* By then the compute stream has waited for all others. */
-    ops->record(compute, device->begun);
-    for (int32_t q = SHD_QUEUE_COMPUTE + 1; q < SHD_QUEUES; q++)
-        ops->await(shd_device_stream(engine, (shd_queue_id)q), device->begun);
+    shd_device_record(engine, SHD_QUEUE_COMPUTE, &device->begun);
+    for (int32_t q = SHD_QUEUE_COMPUTE + 1; q < SHD_QUEUES; q++) device->idle[q] = true;
     device->late_count = 0;
     device->turn = 0;
 }
@@ -89,27 +133,43 @@ bool shd_device_signalled(const shd_engine *engine, const shd_instruction *instr
     return true;
 }
 
+/* Whether it puts anything on its stream; the others only say what comes before what. */
+static bool has_work(const shd_instruction *instruction) {
+    return instruction->op != SHD_OP_WAIT && instruction->op != SHD_OP_RELEASE && instruction->op != SHD_OP_COMMIT;
+}
+
 void shd_device_order(shd_engine *engine, const shd_instruction *instruction) {
-    const shd_engine_device *device = engine->device;
+    shd_engine_device *device = engine->device;
     const shd_program *program = engine->program;
-    shd_stream *stream = shd_device_stream(engine, instruction->queue);
+    if (device->idle[instruction->queue]) shd_device_follow(engine, instruction->queue, &device->begun);
+    device->idle[instruction->queue] = false;
     for (int32_t i = 0; i < instruction->waits.count; i++)
-        device->place.ops->await(stream, device->events[program->waits[instruction->waits.first + i]]);
+        shd_device_follow(engine, instruction->queue, &device->marks[program->waits[instruction->waits.first + i]]);
     for (int32_t i = 0; i < instruction->awaits.count; i++) {
         const shd_await *await = &program->awaits[instruction->awaits.first + i];
-        device->place.ops->await(stream,
-                                 device->signal_events[counter_index(engine, await->counter, await->unit_index)]);
+        shd_device_follow(engine, instruction->queue,
+                          &device->signal_marks[counter_index(engine, await->counter, await->unit_index)]);
     }
+    if (has_work(instruction)) shd_device_settle(engine, instruction->queue);
+}
+
+/* COUNT is the host's alone, and so is a SAVE where nothing is saved. */
+static bool is_enqueued(const shd_engine_device *device, const shd_instruction *instruction) {
+    if (instruction->op == SHD_OP_SAVE) return device->copying[instruction->unit_index];
+    return instruction->op != SHD_OP_COUNT;
 }
 
 void shd_device_mark(shd_engine *engine, const shd_instruction *instruction) {
     shd_engine_device *device = engine->device;
-    shd_stream *stream = shd_device_stream(engine, instruction->queue);
-    device->place.ops->record(stream, device->events[instruction - engine->program->instructions]);
+    shd_mark *mark = &device->marks[instruction - engine->program->instructions];
+    if (is_enqueued(device, instruction))
+        shd_device_record(engine, instruction->queue, mark);
+    else
+        mark->number = 0;
     for (int32_t i = 0; i < instruction->signals.count; i++) {
         const shd_signal *signal = &engine->program->signals[instruction->signals.first + i];
         int32_t index = counter_index(engine, signal->counter, signal->unit_index);
-        device->place.ops->record(stream, device->signal_events[index]);
+        shd_device_record(engine, instruction->queue, &device->signal_marks[index]);
         device->raised[index]++;
     }
 }
@@ -141,4 +201,12 @@ sherd_status shd_device_await(shd_engine *engine, shd_event *event, const char *
         SHD_TRY(shd_comm_pause(engine->config.comm, &patience, what));
     }
     return look_for_failures(engine);
+}
+
+sherd_status shd_device_await_compute(shd_engine *engine, const char *what) {
+    shd_engine_device *device = engine->device;
+    shd_device_record(engine, SHD_QUEUE_COMPUTE, &device->heard);
+    SHD_TRY(shd_device_await(engine, device->heard.event, what));
+    shd_device_passed(engine, &device->heard);
+    return SHERD_OK;
 }

@@ -19,6 +19,14 @@ enum { SHD_TRANSFERS = 2 /* of one instruction */ };
 /* How often the host looks whether the device is done. */
 #define SHD_DEVICE_NAP_MS 0.05
 
+/* An event, and what is known when it is reached: how many marks of each stream have passed. */
+typedef struct shd_mark {
+    shd_event *event;
+    shd_queue_id queue;
+    int64_t number; /* of the marks of its stream; 0: never recorded */
+    int64_t passed[SHD_QUEUES];
+} shd_mark;
+
 /* What a rank has begun of a lane's instruction. */
 typedef struct shd_engine_lane {
     const shd_instruction *instruction; /* NULL: none is open */
@@ -36,13 +44,18 @@ typedef struct shd_late_terms {
 
 struct shd_engine_device {
     shd_engine_place place;
-    int32_t event_count;
-    shd_event **events;        /* by instruction of the longest program: what it has enqueued */
-    shd_event **signal_events; /* [SHD_COUNTERS][unit_count]: what has raised the own counter last */
-    shd_event **save_events;   /* [unit_count]: the unit's mirrors are as it was */
-    shd_event *begun, *heard;  /* the start of a run; what the host waits for */
-    int64_t *raised;           /* [SHD_COUNTERS][unit_count]: the own counters */
-    bool *copying;             /* [unit_count]: its mirrors are being filled for storage */
+    int32_t mark_count;
+    shd_mark *marks;        /* by instruction of the longest program: what it has enqueued */
+    shd_mark *signal_marks; /* [SHD_COUNTERS][unit_count]: what has raised the own counter last */
+    shd_mark *save_marks;   /* [unit_count]: the unit's mirrors are as it was */
+    shd_mark begun, heard;  /* the start of a run; what the host waits for */
+    bool idle[SHD_QUEUES];  /* nothing of the run has been put on this stream yet */
+    /* The newest mark of each stream that a stream is to follow, and has not been told to: it is when it gets work. */
+    shd_mark pending[SHD_QUEUES][SHD_QUEUES]; /* number 0: none */
+    /* Of each stream, which marks of the others what it is given next comes after; and of all, which have passed. */
+    int64_t clocks[SHD_QUEUES][SHD_QUEUES], host_clock[SHD_QUEUES];
+    int64_t *raised; /* [SHD_COUNTERS][unit_count]: the own counters */
+    bool *copying;   /* [unit_count]: its mirrors are being filled for storage */
     shd_engine_lane lanes[SHD_LANES];
     int32_t turn;         /* the first instruction whose transfers have not all begun; see shd_device_transfer */
     sherd_status failure; /* of a transfer that could not begin or go on; its cause below */
@@ -59,10 +72,18 @@ sherd_status shd_device_begin(shd_engine *engine, int32_t longest_program);
 void shd_device_end(shd_engine *engine);
 /* The rank's stream of a queue. */
 shd_stream *shd_device_stream(const shd_engine *engine, shd_queue_id queue);
+/* `mark` stands for all that the queue's stream has been given. */
+void shd_device_record(shd_engine *engine, shd_queue_id queue, shd_mark *mark);
+/* What the queue's stream is given next comes after `mark`. It is told to wait by `settle`, right before it gets work, and
+ * only for what does not follow from other waits. */
+void shd_device_follow(shd_engine *engine, shd_queue_id queue, const shd_mark *mark);
+void shd_device_settle(shd_engine *engine, shd_queue_id queue);
 /* A run begins: what it enqueues comes after all that has been enqueued. */
 void shd_device_begin_run(shd_engine *engine);
 /* Whether the own counters have reached what the instruction awaits. */
 bool shd_device_signalled(const shd_engine *engine, const shd_instruction *instruction);
+/* The host has found that `mark` is reached. */
+void shd_device_passed(shd_engine *engine, const shd_mark *mark);
 /* What is enqueued on the instruction's stream from now on comes after what it waits for. */
 void shd_device_order(shd_engine *engine, const shd_instruction *instruction);
 /* All work of an instruction is enqueued: events stand for it, and for the counters that it raises. */
@@ -71,6 +92,8 @@ void shd_device_mark(shd_engine *engine, const shd_instruction *instruction);
 sherd_status shd_device_progress(shd_engine *engine);
 /* Returns when `event` is reached. Fails: DEVICE, and as shd_comm_pause. */
 sherd_status shd_device_await(shd_engine *engine, shd_event *event, const char *what);
+/* The same of all that the compute stream has been given. */
+sherd_status shd_device_await_compute(shd_engine *engine, const char *what);
 
 /* --- transfers.c -------------------------------------------------------------------------------------------------- */
 

@@ -2,7 +2,7 @@
  *
  *   soft-steps schedules [SETTINGS] [--seeds FIRST:COUNT]   runs in many orders of streams: no report, the same bits, memory
  *                                                           as planned
- *   soft-steps waits [SETTINGS]                             each wait of a stream for an event left out in turn, on all
+ *   soft-steps waits [SETTINGS] [--only N]                             each wait of a stream for an event left out in turn, on all
  *                                                           ranks: each must be reported
  *   soft-steps failures [SETTINGS] [--every N]              each call (of N) failing in turn, on one rank: an error on all,
  *                                                           nothing left, no hang
@@ -128,6 +128,8 @@ typedef struct rank {
     sherd_options options;
     shd_model *model;
     sherd_session *session;
+    shd_session_place place;
+    void *sink; /* pinned */
     int32_t tokens[CONTEXT + 1];
 } rank;
 
@@ -135,8 +137,17 @@ static sherd_status wait_for(void *session, shd_event *event) {
     return shd_session_await(session, event, "the copy of a micro-batch");
 }
 
+/* A bracket may read all parameters that it is lent, and this one does. */
+static void read_lent(const rank *r, const sherd_view *view) {
+    const shd_session_place *place = &r->place;
+    const sherd_model *model = shd_model_describe(r->model);
+    for (int32_t t = 0; t < model->tensor_count; t++)
+        if (view->parameters[t]) place->device_ops->copy(place->stream, r->sink, view->parameters[t], 4);
+}
+
 static sherd_status forward(void *user, const sherd_view *view) {
     rank *r = user;
+    read_lent(r, view);
     if (view->unit == 0) {
         int64_t number = sherd_session_step_count(r->session) * 16 + sherd_micro_batch(&r->options, view->micro_step);
         for (int i = 0; i <= CONTEXT; i++) r->tokens[i] = (int32_t)((number * 5 + i * (i + 3)) % VOCABULARY);
@@ -148,6 +159,7 @@ static sherd_status forward(void *user, const sherd_view *view) {
 
 static sherd_status backward(void *user, const sherd_view *view) {
     rank *r = user;
+    read_lent(r, view);
     SHD_TRY(shd_model_backward(r->model, view));
     if (view->unit != 2) return SHERD_OK;
     const double *losses, *correct;
@@ -186,8 +198,9 @@ static sherd_status start(rank *r) {
                                      .ops = shd_ops_device()};
     SHD_TRY(shd_model_create(&config, &r->model));
     SHD_TRY(sherd_session_create(&r->options, shd_model_describe(r->model), &r->session));
-    shd_session_place place;
-    if (!shd_session_device(r->session, &place)) return SHERD_INTERNAL;
+    if (!shd_session_device(r->session, &r->place)) return SHERD_INTERNAL;
+    const shd_session_place place = r->place;
+    SHD_TRY(place.device_ops->allocate_pinned(place.device, 64, &r->sink));
     const shd_model_place where = {.device_ops = place.device_ops,
                                    .device = place.device,
                                    .stream = place.stream,
@@ -226,6 +239,7 @@ static int run_rank(const setting *s, const attempt *a, int32_t number, const ch
     out->peak_bytes = softcuda_memory_peak();
     if (r.model) shd_session_rest(r.session);
     if (r.model) shd_model_leave(r.model);
+    if (r.sink) r.place.device_ops->release_pinned(r.place.device, r.sink);
     sherd_session_destroy(r.session);
     shd_model_destroy(r.model);
     out->left_bytes = softcuda_memory_in_use();
@@ -402,24 +416,36 @@ static void run_schedules(const setting *s, uint64_t first_seed, uint64_t count,
            first.losses[1]);
 }
 
-static bool anybody_reports(const setting *s, const run *r) {
+static const char *shown_report(const setting *s, const run *r) {
     for (int i = 0; i < s->ranks; i++)
-        if (r->ranks[i].report_count) return true;
-    return false;
+        if (r->ranks[i].report_count) return r->ranks[i].report;
+    return "it was not there";
 }
 
-static void run_waits(const setting *s, outcome *shared) {
+/* Whether the wait was there to be left out, and that was reported; there may be fewer of them where what they wait for
+ * has passed already. */
+static bool is_noticed(const setting *s, const run *r, uint64_t nth) {
+    bool there = false;
+    for (int i = 0; i < s->ranks; i++) {
+        if (r->ranks[i].report_count) return true;
+        there |= r->ranks[i].wait_count >= nth;
+    }
+    return !there;
+}
+
+static void run_waits(const setting *s, uint64_t only, outcome *shared) {
     run r = make_run(s, &(attempt){.seed = 1}, shared);
     uint64_t count = 0, missed = 0;
     if (!is_good(s, &r, "nothing left out")) return;
     for (int i = 0; i < s->ranks; i++)
         if (r.ranks[i].wait_count > count) count = r.ranks[i].wait_count;
-    for (uint64_t n = 1; n <= count; n++) {
+    for (uint64_t n = only ? only : 1; n <= (only ? only : count); n++) {
         bool found = false;
         for (uint64_t seed = 1; !found && seed <= 3; seed++) { /* a query may have met it by chance */
             r = make_run(s, &(attempt){.seed = seed, .skip_wait = n}, shared);
-            found = anybody_reports(s, &r);
+            found = is_noticed(s, &r, n);
         }
+        if (found && only) printf("wait %llu: %s\n", (unsigned long long)n, shown_report(s, &r));
         if (found) continue;
         missed++;
         problems++;
@@ -488,7 +514,7 @@ int main(int argument_count, char **arguments) {
     static const sherd_link link_kinds[] = {SHERD_LINK_AUTO, SHERD_LINK_NCCL, SHERD_LINK_STAGED};
     static const sherd_optimizer_kind kinds[] = {SHERD_ADAMW, SHERD_SGD, SHERD_LION, SHERD_ADAM};
     setting s = {.stage = 3, .ranks = 2, .replicas = 1, .precision = SHERD_FP32, .late = true, .limit_s = 60};
-    unsigned long long first_seed = 1, seeds = 10, every = 1;
+    unsigned long long first_seed = 1, seeds = 10, every = 1, only = 0;
     int mode = find_word(argument_count > 1 ? arguments[1] : NULL, modes);
     for (int i = 2; i < argument_count; i++) {
         const char *key = arguments[i], *value = i + 1 < argument_count ? arguments[i + 1] : "";
@@ -512,6 +538,8 @@ int main(int argument_count, char **arguments) {
             s.optimizer = kinds[find_word(value, optimizers)];
         else if (strcmp(key, "--limit") == 0)
             s.limit_s = atof(value);
+        else if (strcmp(key, "--only") == 0)
+            only = strtoull(value, NULL, 10);
         else if (strcmp(key, "--every") == 0)
             every = strtoull(value, NULL, 10);
         else if (strcmp(key, "--seeds") == 0) {
@@ -523,7 +551,7 @@ int main(int argument_count, char **arguments) {
     outcome *shared = mmap(NULL, RANKS * sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (shared == MAP_FAILED) return 1;
     if (mode == 0) run_schedules(&s, first_seed, seeds, shared);
-    if (mode == 1) run_waits(&s, shared);
+    if (mode == 1) run_waits(&s, only, shared);
     if (mode == 2) run_failures(&s, every ? every : 1, shared);
     return problems ? 1 : 0;
 }
