@@ -138,13 +138,19 @@ static bool has_work(const shd_instruction *instruction) {
     return instruction->op != SHD_OP_WAIT && instruction->op != SHD_OP_RELEASE && instruction->op != SHD_OP_COMMIT;
 }
 
+static const shd_mark *mark_of(const shd_engine *engine, int32_t index) {
+    const shd_instruction *instruction = &engine->program->instructions[index];
+    return instruction->op == SHD_OP_SAVE ? &engine->device->save_marks[instruction->unit_index]
+                                          : &engine->device->marks[index];
+}
+
 void shd_device_order(shd_engine *engine, const shd_instruction *instruction) {
     shd_engine_device *device = engine->device;
     const shd_program *program = engine->program;
     if (device->idle[instruction->queue]) shd_device_follow(engine, instruction->queue, &device->begun);
     device->idle[instruction->queue] = false;
     for (int32_t i = 0; i < instruction->waits.count; i++)
-        shd_device_follow(engine, instruction->queue, &device->marks[program->waits[instruction->waits.first + i]]);
+        shd_device_follow(engine, instruction->queue, mark_of(engine, program->waits[instruction->waits.first + i]));
     for (int32_t i = 0; i < instruction->awaits.count; i++) {
         const shd_await *await = &program->awaits[instruction->awaits.first + i];
         shd_device_follow(engine, instruction->queue,
@@ -153,16 +159,11 @@ void shd_device_order(shd_engine *engine, const shd_instruction *instruction) {
     if (has_work(instruction)) shd_device_settle(engine, instruction->queue);
 }
 
-/* COUNT is the host's alone, and so is a SAVE where nothing is saved. */
-static bool is_enqueued(const shd_engine_device *device, const shd_instruction *instruction) {
-    if (instruction->op == SHD_OP_SAVE) return device->copying[instruction->unit_index];
-    return instruction->op != SHD_OP_COUNT;
-}
-
 void shd_device_mark(shd_engine *engine, const shd_instruction *instruction) {
     shd_engine_device *device = engine->device;
     shd_mark *mark = &device->marks[instruction - engine->program->instructions];
-    if (is_enqueued(device, instruction))
+    /* COUNT is the host's alone; a SAVE has marked itself, where something is saved (mirrors.c). */
+    if (instruction->op != SHD_OP_COUNT && instruction->op != SHD_OP_SAVE)
         shd_device_record(engine, instruction->queue, mark);
     else
         mark->number = 0;
