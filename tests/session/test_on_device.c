@@ -1,5 +1,6 @@
 /* Training on the software device, against the brute-force trainer, bit for bit: what brackets do is enqueued, and checks
  * when it runs that what is lent is what must be there then. The device tells of whatever no event orders. */
+#include "runtime/base/clock.h"
 #include "session/toy_later.h"
 #include "support/ranks.h"
 #include "tests/softcuda/softcuda.h"
@@ -9,6 +10,7 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 enum { BATCH = 12, STEPS = 3 };
 
@@ -113,6 +115,56 @@ Test(on_device, waits_that_are_left_out_are_told, .timeout = 120) {
     }
     softcuda_skip_wait(0);
     cr_assert_geq(told, TOLD);
+}
+
+/* At every 97th call of a run the device says that it cannot go on. Both ranks end, soon, or none has noticed. */
+typedef struct ends {
+    atomic_int failed, told; /* ranks; those that said what the device said */
+} ends;
+
+static int train_to_the_end(void *user, const sherd_options *options) {
+    ends *all = user;
+    sherd_session *session;
+    toy_oracle oracle;
+    atomic_int failed = 0;
+    bool is_over = sherd_session_create(options, toy_model(), &session) != SHERD_OK;
+    bool is_told = is_over && strstr(sherd_last_error(), "cudaErrorIllegalAddress");
+    if (!is_over) {
+        toy_oracle_init(&oracle);
+        is_over = take_steps(session, options, &oracle, &failed) != 0;
+        is_told = is_over && strstr(sherd_last_error(), "cudaErrorIllegalAddress");
+        sherd_session_destroy(session);
+        toy_oracle_fini(&oracle);
+    }
+    atomic_fetch_add(&all->failed, is_over);
+    atomic_fetch_add(&all->told, is_told);
+    return 0;
+}
+
+Test(on_device, any_call_that_fails_ends_all_ranks, .timeout = 240) {
+    enum { EACH = 97, ENOUGH_MS = 8000 };
+    sherd_options options = device_options(2, 3, SHERD_LINK_STAGED);
+    ends none = {0};
+    softcuda_restart(1, SOFTCUDA_RANDOM);
+    uint64_t calls = softcuda_calls("*");
+    cr_assert_eq(run_ranks(2, &options, train_to_the_end, &none), 0);
+    cr_assert_eq(none.failed, 0);
+    calls = softcuda_calls("*") - calls;
+    int tried = 0, told = 0;
+    for (uint64_t nth = 1; nth < calls; nth += EACH) {
+        ends all = {0};
+        softcuda_restart(nth, SOFTCUDA_RANDOM);
+        softcuda_fail_at("*", nth, cudaErrorIllegalAddress);
+        double since_ms = shd_clock_ms();
+        cr_assert_eq(run_ranks(2, &options, train_to_the_end, &all), 0);
+        cr_assert_lt(shd_clock_ms() - since_ms, ENOUGH_MS, "call %d of %d", (int)nth, (int)calls);
+        cr_assert(all.failed == 0 || (all.failed == 2 && all.told > 0), "call %d of %d: %d failed, %d told", (int)nth,
+                  (int)calls, all.failed, all.told);
+        tried++;
+        told += all.told > 0;
+    }
+    cr_assert_gt(told, tried / 2, "%d of %d", told, tried); /* calls that clean up fail in silence */
+    softcuda_fail_at("*", 0, 0);
 }
 
 /* --- the same numbers as on the host ------------------------------------------------------------------------------ */
