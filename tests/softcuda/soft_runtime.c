@@ -205,12 +205,13 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t *out, unsigned flags) {
     return soft_leave(cudaSuccess);
 }
 
+/* Also where it fails: CUDA then tells of something earlier. */
 cudaError_t cudaEventDestroy(cudaEvent_t event) {
-    SOFT_ENTER();
+    cudaError_t code = soft_enter(__func__);
     soft_record_drop(event->record);
     free(event);
     soft_event_count--;
-    return soft_leave(cudaSuccess);
+    return soft_leave(code);
 }
 
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
