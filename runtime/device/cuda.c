@@ -68,8 +68,8 @@ static sherd_status refuse_driver(void) {
     int driver = 0, runtime = 0;
     char has[32], needs[32];
     (void)cudaGetLastError();
-    (void)cudaDriverGetVersion(&driver);
-    (void)cudaRuntimeGetVersion(&runtime);
+    shd_cuda_ignore(cudaDriverGetVersion(&driver));
+    shd_cuda_ignore(cudaRuntimeGetVersion(&runtime));
     if (driver == 0)
         return shd_fail(SHERD_CONFIG, "no NVIDIA driver is installed here, or its libcuda.so.1 is not found");
     print_version(has, driver);
@@ -98,8 +98,8 @@ static sherd_status describe(int32_t index, shd_device_facts *out) {
         return shd_fail(SHERD_ARGUMENT, "there is no GPU %d: this process sees %d, numbered from 0", (int)index,
                         (int)found);
     SHD_TRY(shd_cuda_refuse(cudaGetDeviceProperties(&properties, index), "asking a GPU what it is"));
-    (void)cudaDriverGetVersion(&driver);
-    (void)cudaRuntimeGetVersion(&runtime);
+    shd_cuda_ignore(cudaDriverGetVersion(&driver));
+    shd_cuda_ignore(cudaRuntimeGetVersion(&runtime));
     *out = (shd_device_facts){
         .major = properties.major,
         .minor = properties.minor,
@@ -126,7 +126,7 @@ static void close_device(shd_device *device) {
     if (!device) return;
     if (device->products) device->destroy_products(device->products);
     while (device->blocks) shd_cuda_release(device, device->blocks->address);
-    if (device->setup) (void)cudaStreamDestroy(device->setup);
+    if (device->setup) shd_cuda_ignore(cudaStreamDestroy(device->setup));
     open_devices--;
     shd_free(device);
 }
@@ -166,7 +166,9 @@ static sherd_status open_device(const shd_device_config *config, shd_device **ou
 static void facts(shd_device *device, shd_device_facts *out) {
     size_t free_bytes, total_bytes;
     *out = device->facts;
-    if (cudaMemGetInfo(&free_bytes, &total_bytes) == cudaSuccess) out->free_bytes = (int64_t)free_bytes;
+    cudaError_t error = cudaMemGetInfo(&free_bytes, &total_bytes);
+    if (error == cudaSuccess) out->free_bytes = (int64_t)free_bytes;
+    shd_cuda_ignore(error);
 }
 
 /* --- streams and events ------------------------------------------------------------------------------------------- */
@@ -190,7 +192,7 @@ static sherd_status create_stream(shd_device *device, const char *name, bool urg
 
 static void destroy_stream(shd_stream *stream) {
     if (!stream) return;
-    (void)cudaStreamDestroy(stream->native);
+    shd_cuda_ignore(cudaStreamDestroy(stream->native));
     shd_free(stream);
 }
 
@@ -209,7 +211,7 @@ static sherd_status create_event(shd_device *device, shd_event **out) {
 
 static void destroy_event(shd_event *event) {
     if (!event) return;
-    (void)cudaEventDestroy(event->native);
+    shd_cuda_ignore(cudaEventDestroy(event->native));
     shd_free(event);
 }
 

@@ -16,4 +16,9 @@ sherd_status shd_cuda_explain(cudaError_t error, const char *where, char *out, s
  * it. */
 sherd_status shd_cuda_refuse(cudaError_t error, const char *where);
 
+/* Of calls whose failure changes nothing, as of freeing on a device that has failed: takes the error from CUDA alone. */
+static inline void shd_cuda_ignore(cudaError_t error) {
+    if (error != cudaSuccess) (void)cudaGetLastError();
+}
+
 #endif

@@ -28,7 +28,7 @@ sherd_status shd_cuda_allocate(shd_device *device, int64_t bytes, void **out) {
     cudaError_t error = cudaMalloc(&memory, (size_t)bytes);
     if (error == cudaErrorMemoryAllocation) {
         (void)cudaGetLastError();
-        (void)cudaMemGetInfo(&free_bytes, &total_bytes);
+        shd_cuda_ignore(cudaMemGetInfo(&free_bytes, &total_bytes));
         return shd_fail(SHERD_MEMORY,
                         "GPU %d (%s) has no room for %lld bytes: %zu of its %zu are free. Other programs on it may "
                         "hold memory, nvidia-smi lists them",
@@ -40,7 +40,7 @@ sherd_status shd_cuda_allocate(shd_device *device, int64_t bytes, void **out) {
     if (status == SHERD_OK)
         *out = memory;
     else
-        (void)cudaFree(memory);
+        shd_cuda_ignore(cudaFree(memory));
     return status;
 }
 
@@ -61,7 +61,7 @@ sherd_status shd_cuda_allocate_pinned(shd_device *device, int64_t bytes, void **
     if (status == SHERD_OK)
         *out = memory;
     else
-        (void)cudaFreeHost(memory);
+        shd_cuda_ignore(cudaFreeHost(memory));
     return status;
 }
 
@@ -73,7 +73,7 @@ void shd_cuda_release(shd_device *device, void *memory) {
     if (!block) return;
     *link = block->next;
     shd_memory_note(block->use, -block->bytes);
-    (void)(block->use == SHD_MEMORY_PINNED ? cudaFreeHost(memory) : cudaFree(memory));
+    shd_cuda_ignore(block->use == SHD_MEMORY_PINNED ? cudaFreeHost(memory) : cudaFree(memory));
     shd_free(block);
 }
 
@@ -82,11 +82,11 @@ sherd_status shd_cuda_pin(shd_device *device, void *memory, int64_t bytes, void 
     snprintf(where, sizeof where, "pinning %lld bytes of host memory for GPU %d", (long long)bytes, (int)device->index);
     SHD_TRY(shd_cuda_refuse(cudaHostRegister(memory, (size_t)bytes, cudaHostRegisterMapped), where));
     sherd_status status = shd_cuda_refuse(cudaHostGetDevicePointer(address, memory, 0), where);
-    if (status != SHERD_OK) (void)cudaHostUnregister(memory);
+    if (status != SHERD_OK) shd_cuda_ignore(cudaHostUnregister(memory));
     return status;
 }
 
 void shd_cuda_unpin(shd_device *device, void *memory) {
     (void)device;
-    if (memory) (void)cudaHostUnregister(memory);
+    if (memory) shd_cuda_ignore(cudaHostUnregister(memory));
 }
