@@ -138,6 +138,9 @@ def main():
         if not os.path.exists(f"{folder}/case.json") or (args.only and n not in args.only):
             continue
         case = json.load(open(f"{folder}/case.json"))
+        if args.device and case["train"]["optimizer"] in ("muon", "adafactor"):
+            print(f"{n}: left out, its optimizer runs on the CPU only", flush=True)
+            continue
         B = case["train"]["global_batch"]
         grid = [(r, s, m) for r in (1, 2, 3, 4, 6, 8) for s in (0, 1, 2, 3) for m in (1, 2) if B % (r * m) == 0]
         if args.quick:

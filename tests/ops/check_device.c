@@ -62,7 +62,7 @@ shd_math check_device_math(sherd_dtype dtype) {
 }
 
 static void stage(int64_t bytes) {
-    if (bytes <= staging_bytes) return;
+    if (staging && bytes <= staging_bytes) return;
     device_ops->release_pinned(device, staging);
     staging_bytes = bytes + (1 << 20);
     require(device_ops->allocate_pinned(device, staging_bytes, &staging));
