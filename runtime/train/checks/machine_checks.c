@@ -253,8 +253,8 @@ sherd_status shd_check_backends(shd_checkup *checkup, shd_finding *out) {
     char kernels[256];
     shd_model_kernels(kernels, sizeof kernels);
     shd_finding_say(out,
-                    "device cpu (%s); between ranks of this host shm, with one rank self; none over a network is "
-                    "built in",
+                    "device cpu (%s); between ranks on it shm, which is for one host, with one rank self; none over "
+                    "a network is built in",
                     kernels);
     return SHERD_OK;
 }
