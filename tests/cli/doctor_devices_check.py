@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What `sherd doctor` says of GPUs.  usage: devices_check.py SHERD, a program on the software device"""
+"""What `sherd doctor` says of GPUs.  usage: doctor_devices_check.py SHERD, a program on the software device"""
 import json
 import os
 import subprocess
