@@ -3,6 +3,7 @@
  *
  *   SOFTCUDA_NO_EPILOGUE   set: no algorithm is found for products with an epilogue
  * Reports: "cublasLt: …". */
+#include "runtime/base/dtype.h"
 #include "tests/softcuda/softcuda.h"
 
 #include <cblas.h>
@@ -188,32 +189,14 @@ static size_t extent(const matrix *m) {
 static float widen(cudaDataType_t type, const void *at, size_t i) {
     if (type == CUDA_R_32F) return ((const float *)at)[i];
     uint16_t half = ((const uint16_t *)at)[i];
-    if (type == CUDA_R_16F) {
-        _Float16 value;
-        memcpy(&value, &half, sizeof value);
-        return (float)value;
-    }
-    uint32_t bits = (uint32_t)half << 16;
-    float value;
-    memcpy(&value, &bits, sizeof value);
-    return value;
+    return type == CUDA_R_16F ? shd_fp16_widen(half) : shd_bf16_widen(half);
 }
 
 static void narrow(cudaDataType_t type, void *at, size_t i, float value) {
-    if (type == CUDA_R_32F) {
+    if (type == CUDA_R_32F)
         ((float *)at)[i] = value;
-        return;
-    }
-    uint16_t half;
-    if (type == CUDA_R_16F) {
-        _Float16 rounded = (_Float16)value;
-        memcpy(&half, &rounded, sizeof half);
-    } else {
-        uint32_t bits;
-        memcpy(&bits, &value, sizeof bits);
-        half = (uint16_t)(value != value ? bits >> 16 | 0x40 : (bits + 0x7fff + (bits >> 16 & 1)) >> 16);
-    }
-    ((uint16_t *)at)[i] = half;
+    else
+        ((uint16_t *)at)[i] = type == CUDA_R_16F ? shd_fp16_round(value) : shd_bf16_round(value);
 }
 
 static float *widen_all(const matrix *m, const void *at) {
