@@ -41,9 +41,8 @@ __device__ void load_tile(const shape &s, const T *array, int64_t stride, int64_
                           float *tile) {
     for (int64_t i = threadIdx.x; i < TILE * s.size; i += THREADS) {
         const int64_t row = first + i / s.size;
-        tile[i] = row < s.context
-                      ? widened(array[(sequence * s.context + row) * stride + head * s.size + i % s.size])
-                      : 0.0f;
+        tile[i] =
+            row < s.context ? widened(array[(sequence * s.context + row) * stride + head * s.size + i % s.size]) : 0.0f;
     }
 }
 
@@ -60,8 +59,8 @@ __device__ float dot(int64_t size, const float *a, const float *b) {
 }
 
 template <int TILE, class T>
-__global__ void __launch_bounds__(THREADS) attention_tile(shape s, const T *q, const T *k, const T *v, T *out,
-                                                          float *log_sum) {
+__global__ void __launch_bounds__(THREADS)
+    attention_tile(shape s, const T *q, const T *k, const T *v, T *out, float *log_sum) {
     SHD_DYNAMIC_SHARED(float, shared);
     SHD_SHARED float scores[TILE][TILE + 1], largest[TILE], sums[TILE], shrink[TILE];
     float *q_tile = shared, *k_tile = q_tile + TILE * s.size, *v_tile = k_tile + TILE * s.size;
@@ -234,8 +233,16 @@ __global__ void __launch_bounds__(THREADS) key_gradients(shape s, const T *q, co
 /* --- launches ----------------------------------------------------------------------------------------------------- */
 
 shape shape_of(const shd_attention *a) {
-    shape s = {a->sequences, a->context,  a->heads,      a->kv_heads, a->head_size,
-               a->q_stride,  a->kv_stride, a->out_stride, a->starts,   {0, 0, 0, 1.0f},
+    shape s = {a->sequences,
+               a->context,
+               a->heads,
+               a->kv_heads,
+               a->head_size,
+               a->q_stride,
+               a->kv_stride,
+               a->out_stride,
+               a->starts,
+               {0, 0, 0, 1.0f},
                (float)(1.0 / sqrt((double)a->head_size))};
     if (a->dropout) s.mask = {a->dropout->key, a->dropout->first_sequence, a->dropout->drop, a->dropout->scale};
     return s;
@@ -262,11 +269,13 @@ cudaError_t shd_launch_attention(cudaStream_t stream, sherd_dtype dtype, const s
         using T = typename decltype(tag)::type;
         return with_tile(s.size, [&](auto width) {
             constexpr int TILE = decltype(width)::value;
-            const T *q = static_cast<const T *>(a->q), *k = static_cast<const T *>(a->k), *v = static_cast<const T *>(a->v);
+            const T *q = static_cast<const T *>(a->q), *k = static_cast<const T *>(a->k),
+                    *v = static_cast<const T *>(a->v);
             T *out = static_cast<T *>(a->out);
             return SHD_LAUNCH((attention_tile<TILE, T>), tiles_of(s, s.heads, TILE), THREADS,
                               3 * TILE * s.size * (int64_t)sizeof(float), stream,
-                              (SHD_READS(q, extent(s, s.q_stride, s.heads)), SHD_READS(k, extent(s, s.kv_stride, s.kv_heads)),
+                              (SHD_READS(q, extent(s, s.q_stride, s.heads)),
+                               SHD_READS(k, extent(s, s.kv_stride, s.kv_heads)),
                                SHD_READS(v, extent(s, s.kv_stride, s.kv_heads)),
                                SHD_READS(s.starts, s.starts ? s.sequences * s.context : 0),
                                SHD_WRITES(out, extent(s, s.out_stride, s.heads)),
@@ -285,12 +294,11 @@ static cudaError_t launch_gradients(cudaStream_t stream, const shd_attention *a,
     const int64_t q_extent = extent(s, s.q_stride, s.heads), kv_extent = extent(s, s.kv_stride, s.kv_heads);
     const int64_t out_extent = extent(s, s.out_stride, s.heads), start_count = s.starts ? s.sequences * s.context : 0;
     (void)rows, (void)q_extent, (void)kv_extent, (void)out_extent, (void)start_count;
-    const cudaError_t error =
-        SHD_LAUNCH((query_gradients<TILE, T>), tiles_of(s, s.heads, TILE), THREADS, shared_bytes, stream,
-                   (SHD_READS(q, q_extent), SHD_READS(k, kv_extent), SHD_READS(v, kv_extent), SHD_READS(dout, out_extent),
-                    SHD_READS(log_sum, rows), SHD_READS(means, rows), SHD_READS(s.starts, start_count),
-                    SHD_WRITES(dq, q_extent)),
-                   s, q, k, v, dout, log_sum, means, dq);
+    const cudaError_t error = SHD_LAUNCH(
+        (query_gradients<TILE, T>), tiles_of(s, s.heads, TILE), THREADS, shared_bytes, stream,
+        (SHD_READS(q, q_extent), SHD_READS(k, kv_extent), SHD_READS(v, kv_extent), SHD_READS(dout, out_extent),
+         SHD_READS(log_sum, rows), SHD_READS(means, rows), SHD_READS(s.starts, start_count), SHD_WRITES(dq, q_extent)),
+        s, q, k, v, dout, log_sum, means, dq);
     if (error != cudaSuccess) return error;
     return SHD_LAUNCH((key_gradients<TILE, T>), tiles_of(s, s.kv_heads, TILE), THREADS, shared_bytes, stream,
                       (SHD_READS(q, q_extent), SHD_READS(k, kv_extent), SHD_READS(v, kv_extent),
@@ -308,8 +316,8 @@ cudaError_t shd_launch_attention_backward(cudaStream_t stream, sherd_dtype dtype
         const int64_t rows = s.sequences * s.heads * s.context;
         const cudaError_t error =
             SHD_LAUNCH(row_means<T>, (rows + THREADS / 32 - 1) / (THREADS / 32), THREADS, 0, stream,
-                       (SHD_READS(out, extent(s, s.out_stride, s.heads)), SHD_READS(from, extent(s, s.out_stride, s.heads)),
-                        SHD_WRITES(means, rows)),
+                       (SHD_READS(out, extent(s, s.out_stride, s.heads)),
+                        SHD_READS(from, extent(s, s.out_stride, s.heads)), SHD_WRITES(means, rows)),
                        s, out, from, means);
         if (error != cudaSuccess) return error;
         return with_tile(s.size, [&](auto width) {

@@ -39,8 +39,7 @@ __global__ void __launch_bounds__(THREADS) cross_entropy(int64_t vocabulary, flo
     double own_sum = 0;
     for (int64_t j = threadIdx.x; j < vocabulary && counts; j += THREADS) own_sum += (double)expf(logits[j] - largest);
     const double sum = fold_block(own_sum, sum_of, [](double a, double b) { return a + b; });
-    if (threadIdx.x == 0)
-        loss[row] = counts ? log(sum) + ((double)largest - (double)logits[target]) : 0.0;
+    if (threadIdx.x == 0) loss[row] = counts ? log(sum) + ((double)largest - (double)logits[target]) : 0.0;
     __syncthreads();
     const float factor = (float)((double)scale / sum);
     for (int64_t first = 0; first < vocabulary && gradient; first += THREADS) {
@@ -56,8 +55,8 @@ __global__ void __launch_bounds__(THREADS) cross_entropy(int64_t vocabulary, flo
 }
 
 /* A warp a row. Comparisons are such that a NaN is never the largest, nor beside one. */
-__global__ void __launch_bounds__(THREADS) correct_rows(int64_t rows, int64_t classes, const float *all_logits,
-                                                        const int32_t *targets, double *correct) {
+__global__ void __launch_bounds__(THREADS)
+    correct_rows(int64_t rows, int64_t classes, const float *all_logits, const int32_t *targets, double *correct) {
     const int64_t row = (int64_t)blockIdx.x * WARPS + threadIdx.x / 32;
     const int lane = (int)threadIdx.x % 32;
     const int32_t target = row < rows ? targets[row] : -1;
@@ -70,8 +69,8 @@ __global__ void __launch_bounds__(THREADS) correct_rows(int64_t rows, int64_t cl
 }
 
 template <class T>
-__global__ void __launch_bounds__(THREADS) square_error(int64_t columns, float *all_outputs, const float *targets,
-                                                        float scale, bool gradient, double *loss) {
+__global__ void __launch_bounds__(THREADS)
+    square_error(int64_t columns, float *all_outputs, const float *targets, float scale, bool gradient, double *loss) {
     const int64_t row = blockIdx.x;
     float *outputs = all_outputs + row * columns;
     T *gradients = reinterpret_cast<T *>(outputs);
@@ -102,10 +101,11 @@ __global__ void __launch_bounds__(THREADS) join_rows(int64_t rows, int64_t colum
 
 /* Eight columns of a row a thread: one draw. */
 template <class T>
-__global__ void __launch_bounds__(THREADS) dropout(mask_site site, int64_t rows, int64_t context, int64_t columns,
-                                                   const T *x, const T *residual, T *y) {
+__global__ void __launch_bounds__(THREADS)
+    dropout(mask_site site, int64_t rows, int64_t context, int64_t columns, const T *x, const T *residual, T *y) {
     const int64_t across = (columns + 7) / 8;
-    for (int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x; i < rows * across; i += (int64_t)gridDim.x * THREADS) {
+    for (int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x; i < rows * across;
+         i += (int64_t)gridDim.x * THREADS) {
         const int64_t row = i / across, block = i % across;
         float factors[8];
         draw_factors(site, site.key, row / context, row % context, block, factors);
@@ -151,7 +151,8 @@ cudaError_t shd_launch_square_error(cudaStream_t stream, sherd_dtype dtype, int6
 cudaError_t shd_launch_join_rows(cudaStream_t stream, int64_t rows, int64_t columns, uint16_t *x) {
     const int64_t extent = (2 * rows - 1) * columns;
     (void)extent;
-    return SHD_LAUNCH(join_rows, 1, THREADS, 0, stream, (SHD_READS(x, extent), SHD_WRITES(x, extent)), rows, columns, x);
+    return SHD_LAUNCH(join_rows, 1, THREADS, 0, stream, (SHD_READS(x, extent), SHD_WRITES(x, extent)), rows, columns,
+                      x);
 }
 
 cudaError_t shd_launch_dropout(cudaStream_t stream, sherd_dtype dtype, const shd_dropout *mask, int64_t rows,

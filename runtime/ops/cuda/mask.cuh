@@ -48,7 +48,8 @@ __device__ inline void draw_factors(const mask_site &site, uint64_t key, int64_t
     }
 }
 
-__device__ inline float draw_factor(const mask_site &site, uint64_t key, int64_t sequence, int64_t row, int64_t column) {
+__device__ inline float draw_factor(const mask_site &site, uint64_t key, int64_t sequence, int64_t row,
+                                    int64_t column) {
     float factors[8];
     draw_factors(site, key, sequence, row, column / 8, factors);
     return factors[column % 8];
