@@ -195,3 +195,43 @@ Test(cuda_attention, errors_are_at_most_twice_the_plain_references, .timeout = 2
         }
     check_device_end();
 }
+
+/* Overflows must reach what depends on them, also where all that a query sees of a tile is no number: here a document
+ * begins with the last key of the first tile. */
+Test(cuda_attention, infinity_and_nan_show_in_all_that_sees_them, .timeout = 60) {
+    enum { CONTEXT = 40, SIZE = 8, BORDER = 15 };
+    static const float bad[] = {INFINITY, NAN};
+    int32_t starts[CONTEXT] = {0};
+    for (int i = BORDER; i < CONTEXT; i++) starts[i] = BORDER;
+    check_device_begin();
+    for (sherd_dtype dtype = SHERD_FP32; dtype <= SHERD_FP16; dtype++)
+        for (int b = 0; b < 2; b++) {
+            const shape s = {1, CONTEXT, 1, 1, SIZE, 0, 1};
+            const shd_math math = check_device_math(dtype);
+            const inputs in = make_inputs(&s, dtype);
+            for (int c = 0; c < SIZE; c++) ((float *)in.k)[BORDER * SIZE + c] = bad[b];
+            const int64_t count = q_count(&s), bytes = count * shd_dtype_bytes(dtype);
+            shd_attention a = {1,
+                               CONTEXT,
+                               1,
+                               1,
+                               SIZE,
+                               check_device_stored(dtype, count, in.q),
+                               check_device_stored(dtype, count, in.k),
+                               check_device_stored(dtype, count, in.v),
+                               SIZE,
+                               SIZE,
+                               check_device_memory(bytes),
+                               SIZE,
+                               check_device_memory(CONTEXT * 4)};
+            a.starts = check_to_device(sizeof starts, starts);
+            shd_cuda_attention(&math, &a);
+            const float *out = check_loaded(dtype, count, check_from_device(bytes, a.out));
+            for (int i = 0; i < CONTEXT; i++)
+                cr_assert(i < BORDER || !isnan(bad[b]) || isnan(out[i * SIZE]), "type %d: row %d lost it", (int)dtype,
+                          i);
+            cr_assert(!isfinite(out[BORDER * SIZE]) && isfinite(out[0]), "type %d", (int)dtype);
+            check_device_next();
+        }
+    check_device_end();
+}

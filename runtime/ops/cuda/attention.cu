@@ -87,7 +87,8 @@ __global__ void __launch_bounds__(THREADS)
             float most = largest[a], sum = 0;
             for (int b = 0; b < TILE; b++) most = fmaxf(most, scores[a][b]);
             for (int b = 0; b < TILE; b++) {
-                float p = most == -INFINITY ? 0.0f : expf(scores[a][b] - most);
+                /* Not by `most`, which passes over NaN: that has to reach the sum also where it is all there is. */
+                float p = scores[a][b] == -INFINITY ? 0.0f : expf(scores[a][b] - most);
                 sum += p;
                 if (key && p != 0) p *= draw_factor(s.mask, key, at.sequence, at.first + a, keys + b);
                 scores[a][b] = p;
