@@ -23,6 +23,7 @@ static const shape shapes[] = {
     {1, 17, 2, 2, 128, 0, 1},        {1, 9, 2, 1, 200, 3, 1},         {1, 70, 5, 5, 10, 0, 30},
     {3, 9, 2, 1, 5, 0, 1, 2},        {2, 100, 4, 2, 16, 3, 1, 40},    {2, 65, 6, 3, 6, 1, 4, 0, 0.5},
     {1, 70, 6, 2, 64, 7, 1, 0, 0.1}, {2, 50, 2, 1, 8, 0, 1, 30, 0.2}, {1, 1, 1, 1, 1, 0, 1, 0, 0.5},
+    {2, 16, 4, 2, 48, 0, 1},         {1, 5, 3, 1, 3, 0, 1},           {1, 17, 2, 1, SHD_DEVICE_HEAD_MAX, 0, 1, 5, 0.3},
 };
 enum { SHAPES = sizeof shapes / sizeof *shapes };
 
@@ -233,5 +234,23 @@ Test(cuda_attention, infinity_and_nan_show_in_all_that_sees_them, .timeout = 60)
             cr_assert(!isfinite(out[BORDER * SIZE]) && isfinite(out[0]), "type %d", (int)dtype);
             check_device_next();
         }
+    check_device_end();
+}
+
+/* Backward is several blocks' work, in any order: that must not show. */
+Test(cuda_attention, gives_the_same_bits_each_time, .timeout = 60) {
+    const shape s = {2, 50, 4, 2, 8, 1, 1, 30, 0.2};
+    check_device_begin();
+    for (sherd_dtype dtype = SHERD_FP32; dtype <= SHERD_FP16; dtype++) {
+        const int64_t q_bytes = q_count(&s) * shd_dtype_bytes(dtype), kv_bytes = kv_count(&s) * shd_dtype_bytes(dtype);
+        const inputs in = make_inputs(&s, dtype);
+        const stored once = run(&s, dtype, &in), again = run(&s, dtype, &in);
+        check_same_bits("out", q_bytes, once.a.out, again.a.out);
+        check_same_bits("log_sum", row_count(&s) * 4, once.a.log_sum, again.a.log_sum);
+        check_same_bits("dq", q_bytes, once.dq, again.dq);
+        check_same_bits("dk", kv_bytes, once.dk, again.dk);
+        check_same_bits("dv", kv_bytes, once.dv, again.dv);
+        check_device_next();
+    }
     check_device_end();
 }
