@@ -6,6 +6,7 @@
 #include "runtime/device/cuda_parts.h"
 
 #include <nvtx3/nvToolsExtCudaRt.h>
+#include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
 
@@ -173,6 +174,14 @@ static void facts(shd_device *device, shd_device_facts *out) {
 
 /* --- streams and events ------------------------------------------------------------------------------------------- */
 
+/* NVTX's first call sets it up, without a lock of its own. */
+static void name_for_profilers(const shd_stream *stream) {
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    pthread_mutex_lock(&lock);
+    nvtxNameCudaStreamA(stream->native, stream->name);
+    pthread_mutex_unlock(&lock);
+}
+
 static sherd_status create_stream(shd_device *device, const char *name, bool urgent, shd_stream **out) {
     int least, greatest;
     shd_stream *stream = shd_alloc(1, sizeof *stream);
@@ -185,7 +194,7 @@ static sherd_status create_stream(shd_device *device, const char *name, bool urg
         shd_free(stream);
         return shd_cuda_refuse(error, "creating a stream");
     }
-    nvtxNameCudaStreamA(stream->native, name);
+    name_for_profilers(stream);
     *out = stream;
     return SHERD_OK;
 }

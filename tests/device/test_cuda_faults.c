@@ -103,8 +103,10 @@ Test(cuda_faults, awaiting_an_event_is_what_orders_two_streams) {
         softcuda_restart(seed, SOFTCUDA_RANDOM);
         write_twice(true);
         cr_assert_eq(softcuda_print_reports(), 0);
+#ifndef __SANITIZE_THREAD__ /* which would tell of it too, and end the test */
         write_twice(false);
         cr_assert(softcuda_reported("race"));
+#endif
     }
 }
 
