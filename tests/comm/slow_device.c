@@ -19,6 +19,8 @@ typedef struct task {
 struct shd_event {
     shd_device *device;
     int64_t recorded, reached; /* records that were asked for, and that the stream has come to */
+    int64_t tasks;             /* that name it and have not run: it stays for them when it is destroyed, as CUDA's do */
+    bool is_destroyed;
 };
 
 struct shd_stream {
@@ -38,6 +40,10 @@ static uint64_t draw(shd_device *device) {
     return device->seed >> 33;
 }
 
+static void let_go(shd_event *event) {
+    if (event->is_destroyed && event->tasks == 0) free(event);
+}
+
 /* Runs the stream's next task, if it can be run. */
 static void step(shd_stream *stream) {
     if (stream->done == stream->given) return;
@@ -46,6 +52,9 @@ static void step(shd_stream *stream) {
     if (next->kind == COPY) memcpy(next->to, next->from, (size_t)next->bytes);
     if (next->kind == RECORD) next->event->reached = next->number;
     stream->done++;
+    if (!next->event) return;
+    next->event->tasks--;
+    let_go(next->event);
 }
 
 static void run_some(shd_device *device) {
@@ -55,6 +64,7 @@ static void run_some(shd_device *device) {
 
 static void give(shd_stream *stream, task next) {
     while (stream->given - stream->done == TASKS) run_some(stream->device);
+    if (next.event) next.event->tasks++;
     stream->tasks[stream->given++ % TASKS] = next;
     run_some(stream->device);
 }
@@ -115,7 +125,10 @@ static sherd_status create_event(shd_device *device, shd_event **out) {
     return SHERD_OK;
 }
 
-static void destroy_event(shd_event *event) { free(event); }
+static void destroy_event(shd_event *event) {
+    event->is_destroyed = true;
+    let_go(event);
+}
 
 static void record(shd_stream *stream, shd_event *event) {
     give(stream, (task){.kind = RECORD, .event = event, .number = ++event->recorded});
