@@ -66,16 +66,21 @@ static void lock(void) {
 }
 static void unlock(void) { atomic_flag_clear_explicit(&books.lock, memory_order_release); }
 
-/* The program or library that holds the code at `caller`. */
-static int16_t find_object(const void *caller) {
-    Dl_info info = {0};
-    if (!dladdr(caller, &info) || !info.dli_fname) info.dli_fname = "unknown";
+/* The program or library of the code at `caller`. Asks the dynamic linker, under whose lock dlopen allocates: must not
+ * be called with the books locked. */
+static Dl_info find_home(const void *caller) {
+    Dl_info home = {0};
+    if (!dladdr(caller, &home) || !home.dli_fname) home.dli_fname = "unknown";
+    return home;
+}
+
+static int16_t find_object(const Dl_info *home) {
     for (int16_t i = 0; i < books.object_count; i++)
-        if (books.bases[i] == info.dli_fbase) return i;
+        if (books.bases[i] == home->dli_fbase) return i;
     if (books.object_count == OBJECTS) return OBJECTS - 1;
-    const char *slash = strrchr(info.dli_fname, '/');
-    snprintf(books.names[books.object_count], sizeof *books.names, "%s", slash ? slash + 1 : info.dli_fname);
-    books.bases[books.object_count] = info.dli_fbase;
+    const char *slash = strrchr(home->dli_fname, '/');
+    snprintf(books.names[books.object_count], sizeof *books.names, "%s", slash ? slash + 1 : home->dli_fname);
+    books.bases[books.object_count] = home->dli_fbase;
     return books.object_count++;
 }
 
@@ -87,11 +92,12 @@ static piece *find_piece(uintptr_t address) {
 
 static void add(int16_t kind, void *pointer, size_t bytes, const void *caller) {
     if (!pointer) return;
+    Dl_info home = find_home(caller);
     lock();
     if (!books.pieces)
         books.pieces = (piece *)syscall(SYS_mmap, NULL, PIECES * sizeof(piece), PROT_READ | PROT_WRITE,
                                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    int16_t object = find_object(caller);
+    int16_t object = find_object(&home);
     *find_piece((uintptr_t)pointer) =
         (piece){.address = (uintptr_t)pointer, .bytes = (int64_t)bytes, .kind = kind, .object = object, .live = true};
     tally *count = &books.tallies[kind][object];
