@@ -34,7 +34,19 @@ typedef struct shd_span_update {
     int64_t count;
 } shd_span_update;
 
+/* Both codebooks (codebook.h), as small as a kernel's arguments have to be: of values with a sign the magnitudes alone. */
+enum { SHD_SPAN_MAGNITUDES = SHD_CODES / 2 };
+typedef struct shd_span_codes {
+    shd_code_block *blocks[2]; /* the states in place of shd_span_update.states, as many as the rule has */
+    bool root[2];
+    float shares[SHD_SPAN_MAGNITUDES], borders[SHD_SPAN_MAGNITUDES];
+    float root_shares[SHD_CODES], root_borders[SHD_CODES];
+} shd_span_codes;
+
 cudaError_t shd_launch_update(cudaStream_t stream, shd_span_rule rule, const shd_span_update *update);
+/* The same with states in 8 bits; a rule with states. */
+cudaError_t shd_launch_update_codes(cudaStream_t stream, shd_span_rule rule, const shd_span_update *update,
+                                    const shd_span_codes *codes);
 cudaError_t shd_launch_square_sum(cudaStream_t stream, const float *values, int64_t block_count, shd_exact_sum *sum);
 
 cudaError_t shd_launch_round(cudaStream_t stream, sherd_dtype dtype, int64_t count, const float *from, void *to);

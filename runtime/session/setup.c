@@ -43,8 +43,6 @@ static sherd_status check_device(const sherd_options *options) {
     if (options->gather == SHERD_GATHER_SHARED)
         return shd_fail(SHERD_CONFIG,
                         "gather (shard.gather) is shared, but devices share no memory; use gather copy or auto");
-    if (options->optimizer.state_dtype != SHERD_FP32)
-        return shd_fail(SHERD_CONFIG, "optimizer.state_dtype is int8, which runs on the CPU only; use fp32");
     if (options->optimizer.kind == SHERD_MUON || options->optimizer.kind == SHERD_ADAFACTOR)
         return shd_fail(SHERD_CONFIG, "optimizer (optimizer.name) is %s, which runs on the CPU only",
                         options->optimizer.kind == SHERD_MUON ? "muon" : "adafactor");

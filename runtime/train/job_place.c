@@ -13,9 +13,6 @@ static sherd_status check_features(const shd_job *job) {
         return shd_fail(SHERD_CONFIG,
                         "optimizer.name is %s, which runs on the CPU only; take another, or run.device: cpu",
                         shd_job_word("optimizer.name", (int32_t)job->optimizer.name));
-    if (job->optimizer.state_dtype != SHD_STATES_FP32)
-        return shd_fail(SHERD_CONFIG,
-                        "optimizer.state_dtype is int8, which runs on the CPU only; take fp32, or run.device: cpu");
     int64_t head_size = job->model.family == SHD_JOB_MLP ? 1 : job->model.d_model / job->model.n_head;
     if (head_size > SHD_DEVICE_HEAD_MAX)
         return shd_fail(SHERD_CONFIG,

@@ -119,6 +119,10 @@ class Device(unittest.TestCase):
             self.compare(TOKENS, [f"optimizer.name={name}", "optimizer.lr=1.0e-3"], 2)
         self.compare(TOKENS, ["optimizer.name=sgd", "optimizer.momentum=0.9", "optimizer.nesterov=true", "optimizer.lr=1.0e-3"], 2)
 
+    def test_states_in_8_bits(self):
+        self.compare(TOKENS, ["optimizer.state_dtype=int8"], 2)
+        self.compare(TOKENS, ["optimizer.state_dtype=int8", "optimizer.name=lion", "optimizer.lr=1.0e-4", "shard.stage=3"], 4)
+
     def test_replicas(self):
         self.compare(TOKENS, ["shard.stage=3"], 4, ["shard.replicas=2", "run.comm=nccl"])
         self.compare(TOKENS, ["shard.stage=1"], 4, ["shard.replicas=2", "run.comm=staged"])
@@ -136,21 +140,22 @@ class Device(unittest.TestCase):
             shutil.rmtree(f"{self.folder}/run")
 
     def test_what_a_device_saved_goes_on_on_the_cpu_and_the_other_way_round(self):
-        for precision in ("fp32", "bf16"):
-            whole = self.train(TOKENS, "cpu", 1, [f"train.precision={precision}"], folder="whole")
+        for precision, states in (("fp32", "fp32"), ("bf16", "fp32"), ("fp32", "int8")):
+            settings = [f"train.precision={precision}", f"optimizer.state_dtype={states}"]
+            whole = self.train(TOKENS, "cpu", 1, settings, folder="whole")
             for first, then in (("cuda", "cpu"), ("cpu", "cuda"), ("cuda", "cuda")):
-                self.train(TOKENS, first, 2, ["train.steps=4", f"train.precision={precision}"], folder="parts")
+                self.train(TOKENS, first, 2, ["train.steps=4"] + settings, folder="parts")
                 newest = f"{self.folder}/parts/checkpoints/step-00000004"
                 self.assertTrue(os.path.isdir(newest), os.listdir(f"{self.folder}/parts"))
                 shutil.rmtree(newest)
-                rows = self.train(TOKENS, then, 4, [f"train.precision={precision}"], folder="parts")
+                rows = self.train(TOKENS, then, 4, settings, folder="parts")
                 self.close(whole, rows, precision)
                 shutil.rmtree(f"{self.folder}/parts")
             shutil.rmtree(f"{self.folder}/whole")
 
     def test_what_devices_cannot_do_is_refused_by_its_key(self):
         for setting, key in (("optimizer.name=muon", "optimizer.name is muon"), ("optimizer.name=adafactor", "optimizer.name is adafactor"),
-                             ("optimizer.state_dtype=int8", "optimizer.state_dtype is int8"), ("train.sample_tokens=5", "train.sample_tokens is 5"), ("shard.gather=shared", "shard.gather is shared")):
+                             ("train.sample_tokens=5", "train.sample_tokens is 5"), ("shard.gather=shared", "shard.gather is shared")):
             said = self.train(TOKENS, "cuda", 2, [setting, "model.vocab_size=257"], expect=2)
             self.assertIn(key, said)
             self.assertIn("run.device: cpu", said)

@@ -146,6 +146,87 @@ Test(cuda_spans, updates_have_the_bits_of_the_cpu, .init = begin, .fini = end, .
             }
 }
 
+/* States in 8 bits: blocks of codes here and there, after each of a few steps. */
+enum { CODE_BLOCKS = 17, CODED = CODE_BLOCKS * SHD_CODE_BLOCK_COUNT, CODED_STEPS = 4 };
+
+typedef struct coded_arrays {
+    float parameters[CODED], gradients[CODED];
+    shd_code_block blocks[2][CODE_BLOCKS];
+    uint16_t rounded[CODED];
+} coded_arrays;
+
+static shd_update coded_update_of(const sherd_optimizer *optimizer, coded_arrays *a, const shd_codebook *books,
+                                  int64_t first_block, int64_t count, int64_t step) {
+    const int64_t at = first_block * SHD_CODE_BLOCK_COUNT;
+    shd_update update = {.parameters = a->parameters + at,
+                         .gradients = a->gradients + at,
+                         .rounded = a->rounded + at,
+                         .rounded_dtype = SHERD_BF16,
+                         .count = count,
+                         .step = step,
+                         .lr = 0.013,
+                         .weight_decay = 0.1,
+                         .gradient_scale = 0.37f};
+    for (int32_t s = 0; s < shd_optimizer_state_count(optimizer); s++) {
+        update.state_blocks[s] = a->blocks[s] + first_block;
+        update.codebooks[s] = &books[s];
+    }
+    return update;
+}
+
+/* Of every size, some zero; in a block of each step a number that is not finite. */
+static float draw_gradient(int i, int64_t step) {
+    static const float special[] = {INFINITY, -INFINITY, NAN, 3e38f};
+    if (i / SHD_CODE_BLOCK_COUNT == 3 + step && i % 50 == 7) return special[step];
+    return i % 11 == 3 ? 0 : ldexpf(draw(), i % 40 - 34);
+}
+
+static void check_coded_update(const sherd_optimizer *optimizer, int64_t first_block, int64_t count) {
+    coded_arrays *host = malloc(sizeof *host);
+    twin both = make_twin(sizeof *host);
+    coded_arrays *there = (coded_arrays *)(void *)both.there;
+    shd_codebook books[2];
+    for (int32_t s = 0; s < shd_optimizer_state_count(optimizer); s++)
+        shd_codebook_init(&books[s], shd_optimizer_state_is_root(optimizer, s));
+    memset(host, 0, sizeof *host);
+    for (int i = 0; i < CODED; i++) host->parameters[i] = draw();
+    memcpy(both.here, host, sizeof *host);
+    send(&both);
+    for (int64_t step = 0; step < CODED_STEPS; step++) {
+        for (int i = 0; i < CODED; i++) host->gradients[i] = draw_gradient(i, step);
+        wait_all();
+        memcpy(both.here, host->gradients, sizeof host->gradients);
+        ops->copy(stream, there->gradients, both.here, sizeof host->gradients);
+        const shd_update here = coded_update_of(optimizer, host, books, first_block, count, step);
+        const shd_update on_device = coded_update_of(optimizer, there, books, first_block, count, step);
+        shd_optimizer_update(optimizer, pool, &here);
+        shd_spans_device()->update(stream, optimizer, &on_device);
+        wait_all();
+        fetch(&both);
+        wait_all();
+        const coded_arrays *fetched = (const coded_arrays *)(const void *)both.here;
+        check_bits("codes", fetched->blocks, host->blocks, sizeof host->blocks);
+        for (int i = 0; i < CODED; i++)
+            cr_assert(fetched->parameters[i] == host->parameters[i] ||
+                      (isnan(fetched->parameters[i]) && isnan(host->parameters[i])));
+    }
+    drop(&both);
+    free(host);
+}
+
+Test(cuda_spans, states_in_8_bits_have_the_codes_of_the_cpu, .init = begin, .fini = end, .timeout = 120) {
+    static const sherd_optimizer_kind kinds[] = {SHERD_ADAMW, SHERD_ADAM, SHERD_LION, SHERD_SGD};
+    for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
+        sherd_optimizer optimizer = SHERD_OPTIMIZER_INIT;
+        optimizer.kind = kinds[k];
+        optimizer.momentum = 0.9;
+        optimizer.state_dtype = SHERD_INT8;
+        check_coded_update(&optimizer, 0, CODED);
+        check_coded_update(&optimizer, 1, 1);
+        check_coded_update(&optimizer, 2, 9 * SHD_CODE_BLOCK_COUNT - 1);
+    }
+}
+
 static const float odd[] = {0.0f,     -0.0f,     1e-45f, -1e-40f,  65504.0f,    65519.9f,
                             65520.0f, 1e38f,     -3e-8f, 5.96e-8f, 1.00390625f, 1.01171875f,
                             INFINITY, -INFINITY, NAN,    -NAN,     6.1e-5f,     0.1f};

@@ -8,7 +8,8 @@
  *                                                           nothing left, no hang
  *
  * SETTINGS: --stage S --ranks N --replicas R --precision fp32|bf16|fp16 --link nccl|staged --optimizer NAME
- *           --late|--early (updates after the verdict, or inside backward) --limit SECONDS (of one run) --verbose
+ *           --states fp32|int8 --late|--early (updates after the verdict, or inside backward)
+ *           --limit SECONDS (of one run) --verbose
  * The last line counts; the exit code is 0 when there were no problems. The model has three units: embedding, a block,
  * head. Each run is as many processes as ranks, forked from one that never touches the device. */
 #include "io/checkpoint_reader.h"
@@ -17,6 +18,7 @@
 #include "runtime/base/status.h"
 #include "runtime/model/model.h"
 #include "runtime/session/setup.h"
+#include "runtime/session/state_codes.h"
 
 #include <sherd/sherd.h>
 
@@ -45,7 +47,7 @@ enum { GOOD = 0, FAILED_CLEANLY = 3, WRONG = 4 };
 
 typedef struct setting {
     int stage, ranks, replicas;
-    sherd_dtype precision;
+    sherd_dtype precision, states;
     sherd_link link;
     sherd_optimizer_kind optimizer;
     bool late, verbose;
@@ -178,6 +180,7 @@ static sherd_options options_of(const setting *s, int32_t number, const char *re
     options.micro_steps = BATCH / s->ranks;
     options.clip = s->late ? 1 : 0;
     options.optimizer.kind = s->optimizer;
+    options.optimizer.state_dtype = s->states;
     options.device = SHERD_DEVICE_CUDA;
     options.link = s->link;
     options.timeout_s = options.start_timeout_s = s->limit_s / 2;
@@ -277,24 +280,30 @@ static sherd_status take_values(void *user, const float *values, int64_t count) 
 }
 
 /* Of one tensor: its parameter and its states. */
-static sherd_status hash_tensor(shd_reader *reader, const shd_checkpoint_manifest *content, int32_t t, uint64_t *hash) {
+static sherd_status hash_tensor(shd_reader *reader, const shd_checkpoint_manifest *content, int32_t t,
+                                const shd_reader_convert *convert, uint64_t *hash) {
     const shd_checkpoint_value *values = content->values + t * (1 + content->state_count);
     for (int32_t s = 0; s <= content->state_count; s++)
         SHD_TRY(shd_reader_stream(reader, content->tensors[t].name,
                                   s ? content->state_names[s - 1] : SHD_CHECKPOINT_PARAMETER, 0,
-                                  values[s].element_count, NULL, take_values, hash));
+                                  values[s].element_count, convert, take_values, hash));
     return SHERD_OK;
 }
 
 static sherd_status hash_checkpoint(const char *path, uint64_t *out) {
     shd_checkpoint *checkpoint;
     shd_reader *reader = NULL;
+    shd_state_codes *codes = NULL;
     uint64_t hash = 1;
     SHD_TRY(shd_checkpoint_open(path, &checkpoint));
     sherd_status status = shd_reader_create(checkpoint, &reader);
     const shd_checkpoint_manifest *content = shd_checkpoint_content(checkpoint);
-    for (int32_t t = 0; status == SHERD_OK && t < content->tensor_count; t++)
-        status = hash_tensor(reader, content, t, &hash);
+    if (status == SHERD_OK) status = shd_state_codes_create(content->optimizer, &codes);
+    for (int32_t t = 0; status == SHERD_OK && t < content->tensor_count; t++) {
+        const shd_reader_convert convert = shd_state_codes_converter(codes);
+        status = hash_tensor(reader, content, t, &convert, &hash);
+    }
+    shd_state_codes_destroy(codes);
     shd_reader_destroy(reader);
     shd_checkpoint_close(checkpoint);
     if (status == SHERD_OK) *out = hash;
@@ -509,6 +518,7 @@ int main(int argument_count, char **arguments) {
     static const char *const precisions[] = {"fp32", "bf16", "fp16", NULL}, *const links[] = {"auto", "nccl", "staged",
                                                                                               NULL};
     static const char *const modes[] = {"schedules", "waits", "failures", NULL};
+    static const char *const states[] = {"fp32", "int8", NULL};
     static const char *const optimizers[] = {"adamw", "sgd", "lion", "adam", NULL};
     static const sherd_dtype dtypes[] = {SHERD_FP32, SHERD_BF16, SHERD_FP16};
     static const sherd_link link_kinds[] = {SHERD_LINK_AUTO, SHERD_LINK_NCCL, SHERD_LINK_STAGED};
@@ -536,6 +546,8 @@ int main(int argument_count, char **arguments) {
             s.link = link_kinds[find_word(value, links)];
         else if (strcmp(key, "--optimizer") == 0)
             s.optimizer = kinds[find_word(value, optimizers)];
+        else if (strcmp(key, "--states") == 0)
+            s.states = find_word(value, states) ? SHERD_INT8 : SHERD_FP32;
         else if (strcmp(key, "--limit") == 0)
             s.limit_s = atof(value);
         else if (strcmp(key, "--only") == 0)
