@@ -132,6 +132,9 @@ void shd_engine_raise(shd_engine *engine, uint32_t flags);
 /* An evaluation learns its targets as it goes: this rank's count, set before the program's end. */
 void shd_engine_set_targets(shd_engine *engine, int64_t count);
 
+/* All units that SAVE has begun to take are with storage; on the CPU they are at once. Where a run has failed, too. Fails:
+ * DEVICE, as shd_comm_pause, but for TIMEOUT. */
+sherd_status shd_engine_finish_saves(shd_engine *engine);
 /* What the last run has waited for a save, and what its commit took. */
 double shd_engine_save_wait_ms(const shd_engine *engine);
 

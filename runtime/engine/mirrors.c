@@ -1,7 +1,9 @@
 /* Mirrors: what the host sets, stores and reads of a device's memory. */
+#include "runtime/base/status.h"
 #include "runtime/engine/on_device.h"
 
 #include <assert.h>
+#include <string.h>
 
 void *shd_device_mirror(const shd_engine *engine, int32_t buffer_index, const void *values) {
     const shd_plan *plan = engine->config.plan;
@@ -67,7 +69,8 @@ void shd_device_save(shd_engine *engine, const shd_instruction *instruction) {
     const shd_plan *plan = engine->config.plan;
     shd_engine_device *device = engine->device;
     int32_t unit = instruction->unit_index;
-    if (!storage) return;
+    /* What an earlier run has begun to copy is of the state to be saved; what is there now may be a later one. */
+    if (!storage || device->copying[unit]) return;
     if (!storage->wants(storage->user, unit)) {
         storage->save(storage->user, unit);
         return;
@@ -79,16 +82,27 @@ void shd_device_save(shd_engine *engine, const shd_instruction *instruction) {
     device->copying[unit] = true;
 }
 
-void shd_device_pass_saves(shd_engine *engine) {
+sherd_status shd_device_pass_saves(shd_engine *engine) {
     const shd_storage *storage = engine->config.storage;
     shd_engine_device *device = engine->device;
     const shd_engine_place *place = &device->place;
     for (int32_t u = 0; u < engine->config.plan->unit_count; u++) {
         if (!device->copying[u] || !place->ops->reached(device->save_marks[u].event)) continue;
         /* After a failure nothing that is there can be trusted: the session is about to end. */
-        if (place->ops->status(place->device) != SHERD_OK) return;
+        SHD_TRY(place->ops->status(place->device));
         device->copying[u] = false;
         shd_device_passed(engine, &device->save_marks[u]);
         storage->save(storage->user, u);
     }
+    return SHERD_OK;
+}
+
+void shd_device_forget_saves(shd_engine *engine) {
+    memset(engine->device->copying, 0, (size_t)engine->config.plan->unit_count * sizeof *engine->device->copying);
+}
+
+sherd_status shd_engine_finish_saves(shd_engine *engine) {
+    for (int32_t u = 0; engine->device && u < engine->config.plan->unit_count; u++)
+        while (engine->device->copying[u]) SHD_TRY(shd_engine_await_disk(engine));
+    return SHERD_OK;
 }

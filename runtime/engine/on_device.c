@@ -180,7 +180,7 @@ void shd_device_mark(shd_engine *engine, const shd_instruction *instruction) {
 sherd_status shd_device_progress(shd_engine *engine) {
     const shd_engine_place *place = &engine->device->place;
     bool enqueued;
-    shd_device_pass_saves(engine);
+    SHD_TRY(shd_device_pass_saves(engine));
     if (!place->link) return SHERD_OK;
     for (int32_t lane = 0; lane < SHD_LANES; lane++)
         SHD_TRY(place->link_ops->progress(place->link, (shd_lane)lane, &enqueued));

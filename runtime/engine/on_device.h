@@ -88,7 +88,7 @@ void shd_device_passed(shd_engine *engine, const shd_mark *mark);
 void shd_device_order(shd_engine *engine, const shd_instruction *instruction);
 /* All work of an instruction is enqueued: events stand for it, and for the counters that it raises. */
 void shd_device_mark(shd_engine *engine, const shd_instruction *instruction);
-/* Carries on what is under way between the ranks, and hands what has been copied to storage. Fails: as links. */
+/* Carries on what is under way between the ranks, and hands what has been copied to storage. Fails: as links, DEVICE. */
 sherd_status shd_device_progress(shd_engine *engine);
 /* Returns when `event` is reached. Fails: DEVICE, and as shd_comm_pause. */
 sherd_status shd_device_await(shd_engine *engine, shd_event *event, const char *what);
@@ -110,10 +110,13 @@ int64_t shd_device_lane_bytes(const shd_plan *plan, shd_lane lane);
 
 /* Where the host has what is at `values`, memory of a buffer that has a mirror. */
 void *shd_device_mirror(const shd_engine *engine, int32_t buffer_index, const void *values);
-/* SAVE: where storage wants the unit, its mirrors are filled. */
+/* SAVE: where storage wants the unit, its mirrors are filled, once: while an earlier run's copies are under way nothing
+ * is done. */
 void shd_device_save(shd_engine *engine, const shd_instruction *instruction);
-/* Hands units whose mirrors are filled to storage. */
-void shd_device_pass_saves(shd_engine *engine);
+/* Hands units whose mirrors are filled to storage. Fails: DEVICE (what is in them cannot be trusted). */
+sherd_status shd_device_pass_saves(shd_engine *engine);
+/* A save ends: what is still being copied for it, as it has failed, is not handed to the next one. */
+void shd_device_forget_saves(shd_engine *engine);
 
 /* --- hear.c: what the host is told of a step ---------------------------------------------------------------------- */
 

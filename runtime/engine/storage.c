@@ -68,5 +68,7 @@ sherd_status shd_engine_commit(shd_engine *engine) {
         SHD_TRY(exchange_states(engine));
         SHD_TRY(shd_engine_saves_ended(engine, &engine->commits));
     }
-    return engine->commits ? storage->commit(storage->user) : SHERD_OK;
+    if (!engine->commits) return SHERD_OK;
+    if (engine->device) shd_device_forget_saves(engine);
+    return storage->commit(storage->user);
 }

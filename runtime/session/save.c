@@ -127,6 +127,8 @@ void shd_session_save_end(sherd_session *session, sherd_status status, int64_t r
 sherd_status shd_session_save_rescue(sherd_session *session) {
     shd_save *save = &session->save;
     if (!save->pending) return SHERD_OK;
+    sherd_status status = shd_engine_finish_saves(session->engine);
+    if (status != SHERD_OK) return shd_session_die(session, status);
     if (writes(save)) shd_writer_wait(save->writer);
     return shd_session_commit(session);
 }
