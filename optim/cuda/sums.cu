@@ -111,7 +111,6 @@ cudaError_t launch_fold(cudaStream_t stream, float *accumulator, const shd_fold_
                         unsigned long long *nonfinite) {
     const T *lowest = static_cast<const T *>(parts->at[0]);
     const int64_t extent = static_cast<const T *>(parts->at[parts->count - 1]) - lowest + count;
-    (void)extent;
     return SHD_LAUNCH((fold<T, WIDTH>), span_blocks(count, (int64_t)THREADS * WIDTH), THREADS, 0, stream,
                       (SHD_READS(lowest, extent), SHD_READS(accumulator, first ? 0 : count),
                        SHD_WRITES(accumulator, count), SHD_READS(nonfinite, nonfinite ? 1 : 0),

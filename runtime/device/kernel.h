@@ -24,8 +24,16 @@
 #define SHD_DYNAMIC_SHARED(T, name)                                                                                    \
     extern __shared__ __align__(16) unsigned char shd_dynamic_shared[];                                                \
     T *name = reinterpret_cast<T *>(shd_dynamic_shared)
+
+/* What a launch names is of use on the software device only. */
+#define SHD_READS(p, n)        (p), (n)
+#define SHD_WRITES(p, n)       (p), (n)
+#define SHD_READS_BYTES(p, n)  (p), (n)
+#define SHD_WRITES_BYTES(p, n) (p), (n)
+template <class... T> constexpr void shd_name_unused(const T &...) {}
+
 #define SHD_LAUNCH(kernel, blocks, threads, shared_bytes, stream, accesses, ...)                                       \
-    ((void)&shd_kernel_of<(kernel)>::entry,                                                                            \
+    (shd_name_unused accesses, (void)&shd_kernel_of<(kernel)>::entry,                                                  \
      kernel<<<(unsigned)(blocks), (unsigned)(threads), (size_t)(shared_bytes), (stream)>>>(__VA_ARGS__),               \
      cudaGetLastError())
 

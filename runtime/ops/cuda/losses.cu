@@ -150,7 +150,6 @@ cudaError_t shd_launch_square_error(cudaStream_t stream, sherd_dtype dtype, int6
 
 cudaError_t shd_launch_join_rows(cudaStream_t stream, int64_t rows, int64_t columns, uint16_t *x) {
     const int64_t extent = (2 * rows - 1) * columns;
-    (void)extent;
     return SHD_LAUNCH(join_rows, 1, THREADS, 0, stream, (SHD_READS(x, extent), SHD_WRITES(x, extent)), rows, columns,
                       x);
 }
