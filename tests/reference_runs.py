@@ -2,7 +2,7 @@
 """Run the reference cases through `sherd train` and compare step by step.
 
 usage: reference_runs.py --sherd build/sherd [--cases DIR] [--only A,B] [--precision fp32|bf16|fp16] [--set KEY=VALUE]...
-                         [--quick] [--replicas] [--device] [--bitwise]
+                         [--quick] [--replicas] [--device [--links nccl,staged] [--ranks 1,2,4]] [--bitwise]
 
 For every case: ranks x stage x micro-batch, each in a fresh folder.  Checks loss, grad_norm and lr of every step and the
 final norm of every parameter (from `sherd checkpoint export` to safetensors) against expected.json.  With --bitwise also
@@ -10,7 +10,7 @@ that loss, grad_norm and the exported file are the same bits for every number of
 at one micro-batch size, and one number of replicas.  In 16 bits the gradient norm of a case's sensitive_steps is not
 compared: there float32 is off by a third too when the initial weights alone are rounded to bf16.  With --replicas the grid is that of hybrid sharding: meshes of
 replicas x ranks in each, stages 1 to 3, gathers shared and in copies, and one replica to compare with.  With --device
-runs are on run.device cuda (--sherd may be the program with the software device), on 1, 2 and 4 ranks, over both links;
+runs are on run.device cuda (--sherd may be the program with the software device), on 1, 2 and 4 ranks, over both links, or what --ranks and --links name;
 sums are in fixed order there too, so that --bitwise holds among them.  --cases defaults to data/golden beside this file, whose README.md states what is computed.
 Exit 0 when all hold; the last line counts them.  Standard library only.
 """
@@ -105,11 +105,12 @@ QUICK_MESHES = [((1, 4), 3, "shared"), ((2, 2), 1, "shared"), ((2, 2), 3, "copy"
 LINKS = ("nccl", "staged")
 
 
-def device_grid(batch, quick):
-    """Runs as (ranks, stage, micro-batch, replicas, link)."""
+def device_grid(batch, quick, links, ranks):
+    """Runs as (ranks, stage, micro-batch, replicas, link), over `links`, on as many ranks as `ranks` has."""
     some = [(1, 3, None), (2, 0, "nccl"), (2, 3, "nccl"), (4, 2, "nccl"), (2, 1, "staged"), (4, 3, "staged")]
     every = [(r, s, "nccl") for r in (1, 2, 4) for s in range(4)] + [(2, s, "staged") for s in range(4)]
-    return [(r, s, 1, 1, link if r > 1 else None) for r, s, link in (some if quick else every) if batch % r == 0]
+    return [(r, s, 1, 1, link if r > 1 else None) for r, s, link in (some if quick else every)
+            if batch % r == 0 and r in ranks and (r == 1 or link in links)]
 
 
 def hybrid_grid(batch, quick):
@@ -128,6 +129,8 @@ def main():
     ap.add_argument("--quick", action="store_true")
     ap.add_argument("--replicas", action="store_true")
     ap.add_argument("--device", action="store_true")
+    ap.add_argument("--links", type=lambda x: x.split(","), default=LINKS)
+    ap.add_argument("--ranks", type=lambda x: [int(n) for n in x.split(",")], default=(1, 2, 4))
     ap.add_argument("--bitwise", action="store_true")
     ap.add_argument("--timeout", type=float, default=120)
     args = ap.parse_args()
@@ -149,7 +152,7 @@ def main():
         if args.replicas:
             grid = hybrid_grid(B, args.quick)
         if args.device:
-            grid = device_grid(B, args.quick)
+            grid = device_grid(B, args.quick, args.links, args.ranks)
         seen = {}
         for r, s, m, replicas, gather in grid:
             if args.device:
