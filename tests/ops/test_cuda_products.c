@@ -3,7 +3,9 @@
 #include "runtime/ops/reference.h"
 
 #include "check_device.h"
+#include "runtime/device/cuda.h"
 #include "runtime/ops/cuda/cuda_ops.h"
+#include "runtime/ops/cuda/products.h"
 #include <criterion/criterion.h>
 #include <math.h>
 #include <stdio.h>
@@ -104,3 +106,75 @@ static void try_variants(sherd_dtype dtype) {
 Test(cuda_products, every_shape_and_operand_matches_the_reference) { try_variants(SHERD_FP32); }
 Test(cuda_products, every_shape_and_operand_matches_the_reference_in_bf16) { try_variants(SHERD_BF16); }
 Test(cuda_products, every_shape_and_operand_matches_the_reference_in_fp16) { try_variants(SHERD_FP16); }
+
+/* --- what goes with products -------------------------------------------------------------------------------------- */
+
+static const shape sizes[] = {{.m = 1, .n = 1},    {.m = 1, .n = 300},  {.m = 511, .n = 33},  {.m = 512, .n = 32},
+                              {.m = 513, .n = 65}, {.m = 2100, .n = 7}, {.m = 1500, .n = 129}};
+enum { SIZES = sizeof sizes / sizeof *sizes };
+
+/* Sums of columns in fp32 and in float64. */
+static void sum_columns(int64_t rows, int64_t columns, const float *x, float *plain, double *exact) {
+    shd_reference_column_sum_f32(rows, columns, x, plain);
+    memset(exact, 0, (size_t)columns * sizeof *exact);
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t j = 0; j < columns; j++) exact[j] += x[i * columns + j];
+}
+
+Test(cuda_products, sums_of_columns_match_the_reference) {
+    check_device_begin();
+    for (int s = 0; s < SIZES; s++)
+        for (sherd_dtype dtype = SHERD_FP32; dtype <= SHERD_FP16; dtype++) {
+            const int64_t rows = sizes[s].m, columns = sizes[s].n;
+            const shd_math math = check_device_math(dtype);
+            float *x = check_random_of(dtype, rows * columns, 1, 1), *plain = check_floats(columns);
+            double *exact = check_doubles(columns);
+            sum_columns(rows, columns, x, plain, exact);
+            float *sum = check_device_memory(columns * 4);
+            shd_ops_device()->column_sum(&math, rows, columns, check_device_stored(dtype, rows * columns, x), sum);
+            check_error("sums of columns", SHERD_FP32, columns, check_from_device(columns * 4, sum), plain, exact);
+            check_device_next();
+        }
+    check_device_end();
+}
+
+/* From room for every part to room for less than one: an overrun is reported by the software device. */
+Test(cuda_products, sums_of_columns_do_with_the_work_memory_that_there_is) {
+    check_device_begin();
+    for (int s = 0; s < SIZES; s++)
+        for (int64_t parts = 0; parts <= 5; parts++) {
+            const int64_t rows = sizes[s].m, columns = sizes[s].n, bytes = parts > 0 ? parts * columns * 4 : 2;
+            const shd_math math = check_device_math(SHERD_FP32);
+            float *x = check_random(rows * columns, 1, 1), *plain = check_floats(columns);
+            double *exact = check_doubles(columns);
+            sum_columns(rows, columns, x, plain, exact);
+            float *sum = check_device_memory(columns * 4);
+            cr_assert_eq(shd_launch_column_sum(shd_cuda_stream(math.stream), SHERD_FP32, rows, columns,
+                                               check_to_device(rows * columns * 4, x), check_device_memory(bytes),
+                                               bytes, sum),
+                         cudaSuccess);
+            check_error("sums of columns", SHERD_FP32, columns, check_from_device(columns * 4, sum), plain, exact);
+            check_device_next();
+        }
+    check_device_end();
+}
+
+Test(cuda_products, biases_and_narrow_copies_have_the_bits_of_the_cpu) {
+    check_device_begin();
+    for (int s = 0; s < SIZES; s++)
+        for (sherd_dtype dtype = SHERD_FP32; dtype <= SHERD_FP16; dtype++) {
+            const int64_t rows = sizes[s].m, columns = sizes[s].n, count = rows * columns;
+            const int64_t bytes = count * shd_dtype_bytes(dtype);
+            const shd_math math = check_device_math(dtype);
+            float *y = check_random(count, 1, 100), *bias = check_random_of(dtype, columns, 2, 1);
+            float *there = check_to_device(count * 4, y);
+            void *narrow = check_device_memory(bytes);
+            shd_ops_device()->narrow(&math, count, there, narrow);
+            shd_ops_device()->add_bias(&math, rows, columns, check_device_stored(dtype, columns, bias), there);
+            check_same_bits("narrow copies", bytes, check_stored(dtype, count, y), check_from_device(bytes, narrow));
+            for (int64_t i = 0; i < count; i++) y[i] += bias[i % columns];
+            check_same_bits("biases", count * 4, y, check_from_device(count * 4, there));
+            check_device_next();
+        }
+    check_device_end();
+}

@@ -234,8 +234,7 @@ static softcuda_progress run(void *state) {
 
 static void check_alignment(const char *what, const void *at, uint32_t bytes) {
     if (at && (uintptr_t)at % bytes)
-        softcuda_add_report("cublasLt: %s at %p is not aligned to the %u bytes that its algorithm was asked for with",
-                            what, at, bytes);
+        softcuda_add_report("cublasLt: %s at %p is not aligned to %u bytes", what, at, bytes);
 }
 
 cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t product, const void *alpha, const void *a,
@@ -262,6 +261,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t prod
     memcpy(&made, chosen, sizeof made);
     check_alignment("a", a, made.alignments[0]), check_alignment("b", b, made.alignments[1]);
     check_alignment("c", w->beta != 0 ? c : NULL, made.alignments[2]), check_alignment("d", d, made.alignments[3]);
+    check_alignment("workspace", workspace, 256);
     if (workspace_bytes < made.workspace_bytes)
         softcuda_add_report("cublasLt: %zu bytes of workspace are too few", workspace_bytes);
     const bool biased = w->of.epilogue == CUBLASLT_EPILOGUE_BIAS;

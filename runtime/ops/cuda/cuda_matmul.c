@@ -7,6 +7,7 @@
  *
  * How a problem is solved is asked for once and kept: descriptors and the first algorithm that the library offers for its
  * shape, types and alignment, without splitting sums over blocks, whose order would be left to chance. */
+#include "runtime/base/arith.h"
 #include "runtime/base/hash.h"
 #include "runtime/base/memory.h"
 #include "runtime/base/status.h"
@@ -15,10 +16,10 @@
 #include "runtime/ops/cuda/cuda_ops.h"
 #include "runtime/ops/cuda/products.h"
 
-#include <assert.h>
 #include <string.h>
 
-enum { WORKSPACE_BYTES = 32 << 20, SOLUTIONS = 512, ALIGNMENTS = 5 };
+/* cuBLASLt wants its workspace at a multiple of 256 bytes; scratch begins at one of 64. */
+enum { WORKSPACE_BYTES = 32 << 20, WORKSPACE_ALIGNMENT = 256, SOLUTIONS = 512, ALIGNMENTS = 5 };
 
 /* All that the choice of an algorithm depends on; without gaps, as it is compared byte by byte. */
 typedef struct problem {
@@ -212,6 +213,10 @@ static solution *find(shd_stream *stream, products *with, const problem *of) {
 
 /* --- products ----------------------------------------------------------------------------------------------------- */
 
+static void *workspace_of(const shd_math *math) {
+    return (void *)shd_round_up((int64_t)(uintptr_t)math->scratch, WORKSPACE_ALIGNMENT);
+}
+
 /* c = op(a)·op(b) + added + bias; false where there is no way to do it at once. */
 static bool multiply(const shd_math *math, products *with, const shd_matmul *p, const void *added, const void *bias) {
     const shd_cublaslt *lt = with->lt;
@@ -226,7 +231,7 @@ static bool multiply(const shd_math *math, products *with, const shd_matmul *p, 
         return true;
     (void)note(math->stream, lt,
                lt->cublasLtMatmul(with->handle, s->product, &one, p->b, s->a, p->a, s->b, &beta, added ? added : p->c,
-                                  s->c, p->c, s->c, &s->algorithm, math->scratch, WORKSPACE_BYTES,
+                                  s->c, p->c, s->c, &s->algorithm, workspace_of(math), WORKSPACE_BYTES,
                                   shd_cuda_stream(math->stream)),
                "a product");
     return true;
@@ -259,7 +264,7 @@ void shd_cuda_matmul(const shd_math *math, const shd_matmul *p) {
 
 int64_t shd_cuda_matmul_scratch_bytes(sherd_dtype dtype, int32_t threads) {
     (void)dtype, (void)threads;
-    return WORKSPACE_BYTES;
+    return WORKSPACE_BYTES + WORKSPACE_ALIGNMENT;
 }
 
 /* --- what goes with them ------------------------------------------------------------------------------------------ */
@@ -270,11 +275,10 @@ void shd_cuda_column_sum(const shd_math *math, int64_t rows, int64_t columns, co
         math->device_ops->clear(math->stream, sum, columns * (int64_t)sizeof *sum);
         return;
     }
-    assert((rows + SHD_COLUMN_SUM_ROWS - 1) / SHD_COLUMN_SUM_ROWS * columns * (int64_t)sizeof *sum <= WORKSPACE_BYTES);
-    shd_cuda_note(
-        math->stream,
-        shd_launch_column_sum(shd_cuda_stream(math->stream), math->dtype, rows, columns, x, math->scratch, sum),
-        "the gradient of a bias");
+    shd_cuda_note(math->stream,
+                  shd_launch_column_sum(shd_cuda_stream(math->stream), math->dtype, rows, columns, x, math->scratch,
+                                        WORKSPACE_BYTES, sum),
+                  "the gradient of a bias");
 }
 
 void shd_cuda_add_bias(const shd_math *math, int64_t rows, int64_t columns, const void *bias, float *y) {

@@ -81,13 +81,16 @@ cudaError_t shd_launch_seed(cudaStream_t stream, const shd_seed *seed) {
 }
 
 cudaError_t shd_launch_column_sum(cudaStream_t stream, sherd_dtype dtype, int64_t rows, int64_t columns, const void *x,
-                                  float *work, float *sum) {
+                                  float *work, int64_t work_bytes, float *sum) {
+    const int64_t room = work_bytes / (columns * (int64_t)sizeof *work);
+    int64_t chunk = room > 0 ? (rows + room - 1) / room : rows;
+    if (chunk < SHD_COLUMN_SUM_ROWS) chunk = SHD_COLUMN_SUM_ROWS;
+    const int64_t parts = (rows + chunk - 1) / chunk;
     return with_type(dtype, [&](auto tag) {
         using T = typename decltype(tag)::type;
         const T *from = static_cast<const T *>(x);
-        const int64_t parts = (rows + SHD_COLUMN_SUM_ROWS - 1) / SHD_COLUMN_SUM_ROWS;
         if (parts == 1) return launch_sum(stream, rows, columns, rows, from, sum);
-        const cudaError_t error = launch_sum(stream, rows, columns, (int64_t)SHD_COLUMN_SUM_ROWS, from, work);
+        const cudaError_t error = launch_sum(stream, rows, columns, chunk, from, work);
         return error != cudaSuccess ? error : launch_sum<float>(stream, parts, columns, parts, work, sum);
     });
 }

@@ -22,10 +22,11 @@ typedef struct shd_seed {
 } shd_seed;
 cudaError_t shd_launch_seed(cudaStream_t stream, const shd_seed *seed);
 
-/* Rows that one block adds up; `work`: a row of floats for each so many rows. */
+/* sum[j] = Σ x[i,j], in an order that goes by the shape and work_bytes alone. `work`: a row of floats for each
+ * SHD_COLUMN_SUM_ROWS rows, or for more where that is not enough. */
 enum { SHD_COLUMN_SUM_ROWS = 512 };
 cudaError_t shd_launch_column_sum(cudaStream_t stream, sherd_dtype dtype, int64_t rows, int64_t columns, const void *x,
-                                  float *work, float *sum);
+                                  float *work, int64_t work_bytes, float *sum);
 
 cudaError_t shd_launch_add_bias(cudaStream_t stream, sherd_dtype dtype, int64_t rows, int64_t columns, const void *bias,
                                 float *y);
